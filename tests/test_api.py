@@ -51,7 +51,7 @@ class ModelNew(nn.Module):
 QUICK = ["evaluation.timing.budget_s=0.5", "evaluation.timing.contestants=1", *MEASURED_ONCE]
 
 
-def test_evaluate_takes_texts_and_paths(tmp_path):
+def test_evaluate_when_given_texts_or_paths_takes_them(tmp_path):
     (tmp_path / "problem.py").write_text(PROBLEM)
     (tmp_path / "candidate.py").write_text(FASTER)
     verdict = cudal1_ray.evaluate(tmp_path / "candidate.py", str(tmp_path / "problem.py"), settings=QUICK)
@@ -61,14 +61,14 @@ def test_evaluate_takes_texts_and_paths(tmp_path):
     assert rejected.reasons == ("wrong_output",) and rejected.credited_speedup == 0.0
 
 
-def test_evaluator_evaluates_many_candidates_of_a_problem_object():
+def test_evaluator_when_given_many_candidates_of_a_problem_evaluates_them():
     problem = cudal1_ray.parse_problem(PROBLEM, "cdist")
     with cudal1_ray.Evaluator(cudal1_ray.evaluation_config(settings=QUICK)) as evaluator:
         verdicts = [evaluator.evaluate(problem, code) for code in (WRONG, "class ModelNew")]
     assert [verdict.reasons[0] for verdict in verdicts] == ["wrong_output", "unparsable"]
 
 
-def test_the_evaluators_own_defaults_are_those_of_the_command():
+def test_evaluator_defaults_when_compared_are_those_of_the_command():
     assert cudal1_ray.EvaluationConfig() == load_config(["evaluation=cpu"]).evaluation
     assert cudal1_ray.evaluation_config() == cudal1_ray.EvaluationConfig()
     assert cudal1_ray.evaluation_config("cuda") == load_config(["evaluation=cuda_certain"]).evaluation
@@ -93,33 +93,33 @@ def test_the_evaluators_own_defaults_are_those_of_the_command():
         ((FASTER, 7), r"^problem=7 \(int\)"),
     ],
 )
-def test_evaluate_names_what_is_missing(arguments, named):
+def test_evaluate_when_something_is_missing_names_it(arguments, named):
     with pytest.raises(cudal1_ray.UserError, match=named):
         cudal1_ray.evaluate(*arguments, settings=QUICK)
 
 
-def test_a_device_that_does_not_exist_is_refused():
+def test_evaluate_when_a_device_does_not_exist_is_refused():
     with pytest.raises(cudal1_ray.UserError, match="device='tpu'"):
         cudal1_ray.evaluate(FASTER, PROBLEM, device="tpu")
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_what_to_take_instead():
+def test_evaluator_when_a_gpu_is_missing_names_what_to_take_instead():
     instead = f"a device below cuda:{count}" if (count := torch.cuda.device_count()) else "--device cpu"
     with pytest.raises(cudal1_ray.UserError, match=instead):
         cudal1_ray.Evaluator(cudal1_ray.EvaluationConfig(device=f"cuda:{count}"))
 
 
-def test_bundled_problems_are_loaded_without_a_configuration():
+def test_bundled_problems_when_there_is_no_configuration_are_loaded():
     assert len(cudal1_ray.load_problems()) >= 24
 
 
-def test_every_exported_name_exists_and_is_documented():
+def test_exported_names_when_looked_up_exist_and_are_documented():
     for name in cudal1_ray.__all__:
         assert name == "__version__" or getattr(cudal1_ray, name).__doc__, name
     assert set(cudal1_ray.__all__) <= set(dir(cudal1_ray))
 
 
-def test_the_import_loads_no_heavy_package():
+def test_package_when_imported_loads_no_heavy_package():
     code = (
         "import sys, cudal1_ray; cudal1_ray.Problem, cudal1_ray.Verdict, cudal1_ray.EvaluationConfig;"
         "print([name for name in ('torch', 'ray', 'hydra', 'numpy', 'pyarrow', 'rich') if name in sys.modules])"

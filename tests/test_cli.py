@@ -46,17 +46,17 @@ def cudal1(*arguments: str, cwd: Path | None = None, timeout: int = 600) -> subp
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "report", "doctor"])
-def test_help_explains_every_command(command):
+def test_help_when_given_to_a_command_explains_it(command):
     own = cudal1(command, "--help")
     assert own.returncode == 0 and command in own.stdout and len(own.stdout.splitlines()) > 5
 
 
-def test_no_command_prints_the_help(capsys):
+def test_command_when_missing_prints_the_help(capsys):
     assert main([]) == 2
     assert "evaluate" in capsys.readouterr().out
 
 
-def test_help_names_every_command():
+def test_help_when_given_alone_names_every_command():
     top = cudal1("--help")
     assert top.returncode == 0
     for command in ("train", "evaluate", "report", "doctor", "serve", "optimize"):
@@ -99,7 +99,7 @@ def test_help_names_every_command():
         (("train", "name=x", "sft.schedule=slow", "--cfg"), "cosine"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monkeypatch, capfd):
+def test_command_when_given_a_mistake_prints_one_line_and_exits_with_2(arguments, named, tmp_path, monkeypatch, capfd):
     """In this process, which has the heavy packages already; the full disk below sees the command from outside."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file.py").write_text("x = 1\n")
@@ -115,7 +115,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, tmp_path, monke
     "command",
     [("train", "--help-me"), ("doctor", "more"), ("samples", "runs/x", "--bset"), ("pack", "runs/x", "x.pack", "more")],
 )
-def test_an_option_that_does_not_exist_is_answered_with_its_commands_usage(command, capsys):
+def test_option_when_it_does_not_exist_is_answered_with_the_commands_usage(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(list(command))
     assert capsys.readouterr().err.startswith(f"usage: cudal1 {command[0]} ")
@@ -136,7 +136,7 @@ def test_arguments_when_some_stand_behind_options_are_taken_in_their_order(comma
     assert getattr(arguments, name) == value
 
 
-def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path, monkeypatch, capfd):
+def test_evaluate_when_given_a_candidate_prints_its_verdict(tmp_path, monkeypatch, capfd):
     (tmp_path / "problem.py").write_text(PROBLEM)
     (tmp_path / "candidate.py").write_text(SLOWER)
     done = cudal1("evaluate", "candidate.py", "--problem", "problem.py", "--json", cwd=tmp_path)
@@ -150,7 +150,7 @@ def test_evaluate_prints_the_verdict_of_a_candidate(tmp_path, monkeypatch, capfd
     assert "rejected" in output and "wrong_output" in output
 
 
-def test_a_full_disk_is_one_line(tmp_path):
+def test_command_when_the_disk_is_full_prints_one_line(tmp_path):
     """On a real file system of 64 KiB, mounted in a namespace of its own."""
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -12,7 +12,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.training.preflight import check_corpora, check_run
 
 
-def test_the_default_is_the_demo():
+def test_configuration_when_nothing_is_given_is_the_demo():
     config = load_config([])
     assert isinstance(config, Config)
     assert config.name == "demo" and config.problems.source == "bundled" and config.evaluation.device == "cpu"
@@ -34,7 +34,7 @@ def test_the_default_is_the_demo():
         ("nonsense", "nonsense"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_it(override, named):
+def test_configuration_when_given_a_mistake_names_it_in_one_line(override, named):
     with pytest.raises(UserError) as caught:
         load_config([override])
     message = str(caught.value)
@@ -45,7 +45,7 @@ def test_a_mistake_is_one_line_that_names_it(override, named):
 TESTED_ELSEWHERE = ("serving", "hydra", "recipe")
 
 
-def test_every_preset_composes():
+def test_presets_when_chosen_compose():
     folders = [folder for folder in config_dir().iterdir() if folder.is_dir() and folder.name not in TESTED_ELSEWHERE]
     presets = {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
     for number in range(max(map(len, presets.values()))):  # the next one of every group at once
@@ -57,7 +57,7 @@ RECIPES = sorted(path.stem for path in (config_dir() / "recipe").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_composes_and_its_lengths_and_devices_fit_each_other(recipe):
+def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
     config = load_config([f"recipe={recipe}", "policy.path=somewhere", "problems.path=somewhere"])
     assert config.recipe == recipe
     check_run(config)
@@ -80,7 +80,7 @@ def test_a_recipe_composes_and_its_lengths_and_devices_fit_each_other(recipe):
         (["contrastive.group_size=1", "algorithm=gspo"], "algorithm=reinforce"),
     ],
 )
-def test_settings_that_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
+def test_settings_when_they_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
     with pytest.raises(UserError, match=named):
         check_run(load_config(overrides))
 
@@ -88,7 +88,7 @@ def test_settings_that_do_not_fit_each_other_are_named_before_anything_starts(ov
 @pytest.mark.parametrize(
     ("rotary", "fits"), [({}, False), ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, True)]
 )
-def test_an_engine_longer_than_the_policy_is_refused_unless_its_positions_are_scaled(tmp_path, rotary, fits):
+def test_engine_when_longer_than_the_policy_is_refused_unless_positions_are_scaled(tmp_path, rotary, fits):
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 1536} | rotary))
     config = load_config(["recipe=my_problems_cpu", "problems.path=x", f"policy.path={tmp_path}"])
     if fits:
@@ -109,7 +109,7 @@ def test_chat_template_settings_when_given_as_names_with_values_are_taken():
         load_config(["policy.chat_template_kwargs=quick"])
 
 
-def test_a_preset_of_one_section_changes_no_other():
+def test_preset_when_of_one_section_changes_no_other():
     sections = "policy cluster rollout learner evaluation rewards exemplars prompting problems tracking".split()
     for group in sections:
         for preset in (config_dir() / group).glob("*.yaml"):
@@ -158,13 +158,13 @@ def test_policy_when_no_preset_gives_a_shape_is_not_made_from_scratch():
         load_config(["recipe=none", "policy.kind=scratch"])
 
 
-def test_every_preset_says_in_its_first_line_what_it_is():
+def test_preset_when_read_has_a_first_line_that_describes_it():
     for preset in config_dir().rglob("*.yaml"):
         lines = [line for line in preset.read_text().splitlines() if not line.startswith("# @package")]
         assert lines[0].startswith("# "), preset
 
 
-def test_the_printed_configuration_holds_every_key():
+def test_configuration_when_printed_holds_every_key():
     text = to_yaml(load_config([]))
     for key in ("group_size", "bucket_width", "zero_stage", "half_width", "temperature"):
         assert key in text
@@ -199,7 +199,7 @@ def test_a_name_that_is_none_of_a_settings_is_refused_when_composing(setting):
 
 
 @pytest.mark.parametrize("key", ["sft.corpus", "exemplars.seed_from", "prompting.related_from"])
-def test_a_corpus_that_is_not_there_is_named_before_anything_starts(key):
+def test_corpus_when_missing_is_named_before_anything_starts(key):
     check_corpora(load_config([]))
     with pytest.raises(UserError, match=f"{key}=nowhere: give a Parquet file"):
         check_corpora(load_config([f"{key}=nowhere"]))

@@ -8,7 +8,7 @@ import sys
 import zipfile
 
 
-def test_a_wheel_works_outside_the_checkout(repository, tmp_path):
+def test_wheel_when_installed_outside_the_checkout_works(repository, tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
     subprocess.run([*build, str(repository)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -14,26 +14,26 @@ ALL = [sample for suite in SUITES for kind in KINDS for sample in load_samples(s
 WHOLE = '"""Nothing."""\n# problem: chain\n# expect: refused\n# reasons: wrong\nclass ModelNew: ...\n'
 
 
-def test_load_samples_returns_every_file_of_the_suites(repository):
+def test_load_samples_when_called_returns_every_file_of_the_suites(repository):
     written = [path for path in (repository / "tests" / "adversarial").glob("*/*/*.py") if path.parent.name in KINDS]
     assert len(ALL) == len(written) > 360
 
 
 @pytest.mark.parametrize("sample", ALL, ids=lambda sample: f"{sample.suite}/{sample.kind}/{sample.name}")
-def test_sample_is_described_and_names_its_reasons(sample):
+def test_sample_when_loaded_has_a_description_and_the_reasons_of_its_kind(sample):
     assert sample.description and "class Model" in sample.code and "class Model(" in sample.problem.source
     assert bool(sample.reasons) == (sample.kind == "adversarial") and sample.reasons <= set(DESCRIPTIONS)
     assert sample.most <= 1.15 or sample.kind == "honest"
 
 
-def test_honest_samples_and_problems_are_valid_python():
+def test_honest_samples_and_problems_when_parsed_are_valid_python():
     for sample in ALL:
         ast.parse(sample.problem.source)
         if sample.kind == "honest":
             ast.parse(sample.code)
 
 
-def test_controls_are_honest_samples_of_the_same_suite():
+def test_controls_when_named_are_honest_samples_of_the_same_suite():
     honest = {(sample.suite, sample.name) for sample in ALL if sample.kind == "honest"}
     assert {(sample.suite, sample.control) for sample in ALL if sample.control} <= honest
 

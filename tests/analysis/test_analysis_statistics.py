@@ -46,7 +46,7 @@ def run_of(*parts: list[dict], **fields) -> RunData:
     return RunData(folder=Path("some-run"), assessments=[row for part in parts for row in part], **fields)
 
 
-def test_columns_by_hand():
+def test_columns_when_counted_by_hand_are_these():
     samples = sample_set({"a": [(True, 2.0), (False, 9.0)], "b": [(True, 0.5), (True, 1.01)]})
     columns = describe(samples.speedups, samples.accepted, floor=0.1, faster=1.01)
     assert columns["success_rate"] == 0.75
@@ -59,11 +59,11 @@ def test_columns_by_hand():
     assert columns["above_1_01"] == 0.25  # 1.01 itself is not above 1.01
 
 
-def test_geometric_mean_floors_slow_accepted_speedups_like_failures():
+def test_geometric_mean_when_an_accepted_speedup_is_below_the_floor_counts_the_floor():
     assert geometric_mean(np.array([0.001, 10.0]), 0.1) == pytest.approx(1.0)
 
 
-def test_summary_conventions_splits_and_best_of_n():
+def test_summary_when_there_are_splits_and_several_samples_follows_the_conventions():
     run = run_of(
         rows("untrained", {"a": [0, 0], "b": [0, 1.0]}),
         rows("contrastive", {"a": [0, 0], "b": [4.0, 1.0]}),
@@ -87,7 +87,7 @@ def test_summary_conventions_splits_and_best_of_n():
     assert summary["run"]["wall_s"] == 9.5 and summary["run"]["seed"] == 3 and summary["run"]["name"] == "x"
 
 
-def test_ragged_samples_count_every_sample_once():
+def test_summary_when_problems_have_unequal_samples_counts_every_sample_once():
     summary = summarise(run_of(rows("sft", {"a": [1.0], "b": [2.0, 3.0, 0.0]})), QUICK)
     entry = summary["stages"]["sft"]["held_out"]
     assert entry["mean"] == pytest.approx(6.0 / 4)
@@ -96,14 +96,14 @@ def test_ragged_samples_count_every_sample_once():
     assert low <= entry["mean"] <= high
 
 
-def test_intervals_are_repeatable_and_follow_the_seed():
+def test_intervals_when_the_seed_is_the_same_are_the_same_and_differ_otherwise():
     samples = sample_set({str(i): [(True, 1.0 + 0.1 * i), (i % 3 > 0, 0.8)] for i in range(9)})
     settings = {"floor": 0.1, "draws": 300, "confidence": 0.95}
     assert bootstrap_intervals(samples, seed=1, **settings) == bootstrap_intervals(samples, seed=1, **settings)
     assert bootstrap_intervals(samples, seed=1, **settings) != bootstrap_intervals(samples, seed=2, **settings)
 
 
-def test_interval_of_a_success_rate_of_one_is_not_a_point():
+def test_interval_when_the_success_rate_is_one_is_not_a_point():
     samples = sample_set({str(i): [(True, 1.5)] for i in range(10)})
     low, high = bootstrap_intervals(samples, floor=0.1, draws=100, confidence=0.95, seed=0)["success_rate"]
     assert low == pytest.approx(0.025**0.1) and high == 1.0  # Clopper-Pearson, 10 of 10
@@ -114,7 +114,7 @@ def test_interval_of_a_success_rate_of_one_is_not_a_point():
     ]
 
 
-def test_intervals_cover_the_truth():
+def test_intervals_when_data_is_simulated_cover_the_truth_95_percent_of_the_time():
     """With effects of problems and of samples, the 95% interval holds the truth about 95% of the time."""
     rng = np.random.default_rng(7)
     success, spread, noise, trials = 0.8, 0.4, 0.3, 200
@@ -137,7 +137,7 @@ def test_intervals_cover_the_truth():
     assert any(count < trials for count in hits.values())  # and it is not simply everything
 
 
-def test_paired_comparison_sees_a_gain_that_unpaired_intervals_hide():
+def test_paired_comparison_when_problems_differ_in_hardness_finds_a_gain_that_unpaired_intervals_hide():
     rng = np.random.default_rng(0)
     hardness = {f"p{i}": float(np.exp(rng.normal(0, 1.0))) for i in range(30)}
     before = {p: [h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
@@ -154,7 +154,7 @@ def test_paired_comparison_sees_a_gain_that_unpaired_intervals_hide():
     assert before_interval[1] > after_interval[0]  # they overlap
 
 
-def test_comparison_uses_only_shared_problems_and_refuses_none():
+def test_comparison_when_problems_differ_uses_shared_ones_only_and_refuses_none():
     first = rows("contrastive", {"a": [1.0], "only_here": [100.0]})
     second = rows("contrastive", {"a": [2.0], "only_there": [0.0]})
     comparison = compare_runs(first, second, "contrastive", names=("plain", "bucket"), config=QUICK)
@@ -164,7 +164,7 @@ def test_comparison_uses_only_shared_problems_and_refuses_none():
         compare_runs(first, rows("contrastive", {"z": [1.0]}), "contrastive", config=QUICK)
 
 
-def test_combine_seeds_by_hand():
+def test_combine_seeds_when_computed_by_hand_is_this():
     summaries = [
         summarise(
             run_of(rows("sft", {"a": [s]}), rows("contrastive", {"a": [2 * s]}), config={"seed": i, "x": 1}),
@@ -185,7 +185,7 @@ def test_combine_seeds_by_hand():
         combine_seeds([])
 
 
-def test_t_interval_by_hand():
+def test_t_interval_when_computed_by_hand_is_this():
     assert t_interval([1.0]) is None
     assert t_interval([1.0, 3.0]) == pytest.approx([2 - 12.7062, 2 + 12.7062], abs=1e-4)
 

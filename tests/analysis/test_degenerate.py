@@ -30,7 +30,7 @@ def write(folder, rows, rollouts=()):
     return folder
 
 
-def test_a_problem_that_any_row_flags_is_left_out_of_means_and_counted(tmp_path):
+def test_summary_when_a_row_flags_a_problem_as_degenerate_leaves_it_out_of_means_and_counts_it(tmp_path):
     rows = [row("plain", 2.0, degenerate=False), row("plain", 2.0, degenerate=False)]
     rows += [row("constant", 90.0, degenerate=True)]
     rows += [row("constant", 0.0, degenerate=False, reasons=["unparsable"])]  # it fell before the problem was opened
@@ -48,7 +48,7 @@ def test_a_problem_that_any_row_flags_is_left_out_of_means_and_counted(tmp_path)
     assert both["degenerate"]["problems"] == ["constant"] and both["degenerate"]["samples"] == 2
 
 
-def test_rollouts_flag_a_problem_and_it_is_nobodys_best_candidate(tmp_path):
+def test_best_candidates_when_rollouts_flag_a_problem_as_degenerate_leave_it_out(tmp_path):
     rollouts = [
         {"stage": "sft", "step": 0, "code": "class ModelNew: pass", "policy_version": 1} | fields
         for fields in (row("constant", 90.0, degenerate=True), row("plain", 2.0, degenerate=False))
@@ -62,7 +62,7 @@ def test_rollouts_flag_a_problem_and_it_is_nobodys_best_candidate(tmp_path):
     assert json.loads((folder / "report" / "summary.json").read_text())["degenerate"]["problems"] == ["constant"]
 
 
-def test_nothing_but_degenerate_problems(tmp_path):
+def test_report_when_all_problems_are_degenerate_has_no_stage(tmp_path):
     folder = write(tmp_path / "run", [row("constant", 90.0, degenerate=True)])
     text = io.StringIO()
     html = present(folder, Console(file=text, width=100)).read_text()
@@ -70,7 +70,7 @@ def test_nothing_but_degenerate_problems(tmp_path):
     assert summarise(read_run(folder), QUICK)["stages"] == {}
 
 
-def test_runs_from_before_the_flag(tmp_path):
+def test_summary_when_a_run_has_no_degenerate_flag_uses_its_reasons(tmp_path):
     old = [row("plain", 2.0), row("constant", 0.0, reasons=["degenerate_input"])]
     summary = summarise(read_run(write(tmp_path / "old", old)), QUICK)
     assert summary["degenerate"]["problems"] == ["constant"] and summary["stages"]["sft"]["train"]["problems"] == 1

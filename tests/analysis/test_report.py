@@ -135,7 +135,7 @@ def complete(tmp_path_factory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "complete", problems=12, samples=4)
 
 
-def test_complete_run(complete):
+def test_report_when_a_run_is_complete_has_every_figure_and_section(complete):
     page = page_of(complete)
     assert page.figures_with_svg == FIGURES
     summary = json.loads((complete / "report" / "summary.json").read_text())
@@ -158,12 +158,12 @@ def test_complete_run(complete):
     assert sorted(path.name for path in (complete / "report").iterdir()) == ["index.html", "summary.json"]
 
 
-def test_report_is_the_same_twice_but_for_its_date(complete):
+def test_report_when_written_twice_differs_in_its_date_only(complete):
     first = write_report(complete, QUICK).read_text().split("Written ")[0]
     assert write_report(complete, QUICK).read_text().split("Written ")[0] == first
 
 
-def test_only_metrics(complete, tmp_path):
+def test_report_when_there_are_only_metrics_has_their_figures(complete, tmp_path):
     shutil.copy(complete / "metrics.jsonl", tmp_path)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "contrastive", "st')  # the process was killed while it wrote
@@ -180,7 +180,7 @@ def test_only_metrics(complete, tmp_path):
     assert json.loads((tmp_path / "report" / "summary.json").read_text())["stages"] == {}
 
 
-def test_run_that_has_only_begun_and_folders_that_are_no_run(tmp_path):
+def test_report_when_a_run_has_just_begun_is_empty_and_other_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="holds no run"):
         write_report(tmp_path)
     assert not (tmp_path / "report").exists()
@@ -190,7 +190,7 @@ def test_run_that_has_only_begun_and_folders_that_are_no_run(tmp_path):
         write_report(tmp_path / "nowhere")
 
 
-def test_strange_values_do_not_break_it(tmp_path):
+def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     rows = [
         {
             "stage": "sft",
@@ -248,7 +248,7 @@ def test_strange_values_do_not_break_it(tmp_path):
     assert "half.parquet" in page.text and "not readable as YAML" in page.text
 
 
-def test_repeated_assessment_counts_once(complete, tmp_path):
+def test_summary_when_an_assessment_is_recorded_twice_counts_it_once(complete, tmp_path):
     shutil.copy(complete / "assessments.jsonl", tmp_path)
     with (tmp_path / "assessments.jsonl").open("a") as file:
         file.write((complete / "assessments.jsonl").read_text())
@@ -257,7 +257,7 @@ def test_repeated_assessment_counts_once(complete, tmp_path):
     assert twice["stages"] == summarise(read_run(complete), QUICK)["stages"]
 
 
-def test_tables_hold_the_paper_columns_and_the_convention(complete, tmp_path):
+def test_tables_when_rendered_hold_the_papers_columns_and_the_convention(complete, tmp_path):
     from rich.console import Console
 
     summary = summarise(read_run(complete), QUICK)
@@ -272,7 +272,7 @@ def test_tables_hold_the_paper_columns_and_the_convention(complete, tmp_path):
     assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(combined, best_of_n=True)
 
 
-def test_references_and_sections_come_from_prompt_and_completion(complete):
+def test_references_and_sections_when_read_come_from_prompt_and_completion(complete):
     references = references_of(read_run(complete))
     assert len(references) == 12
     assert all(source.startswith("import torch") and "class Model(" in source for source in references.values())
@@ -284,7 +284,7 @@ def test_references_and_sections_come_from_prompt_and_completion(complete):
     assert answer_sections("nothing headed") == {}
 
 
-def test_lineage_and_best_so_far():
+def test_lineage_when_parents_are_known_has_best_so_far():
     rows = [
         {"exemplar_id": "a", "problem_id": "p", "speedup": 1.0, "step": 0, "parent_ids": []},
         {"exemplar_id": "b", "problem_id": "p", "speedup": 0.0, "step": 1, "parent_ids": ["a"]},
@@ -297,7 +297,7 @@ def test_lineage_and_best_so_far():
     assert steps.tolist() == [0, 3, 4] and best.tolist() == [1.0, 3.0, 3.0]
 
 
-def test_role_shares_and_labels(complete):
+def test_role_shares_when_a_run_is_complete_are_between_0_and_1(complete):
     shares = role_shares(read_run(complete))
     assert list(shares) == ["rollout", "evaluation", "learner", "weight sync"]
     assert all(((share >= 0) & (share <= 1)).all() for _, share in shares.values())
@@ -305,7 +305,7 @@ def test_role_shares_and_labels(complete):
     assert placed == pytest.approx([-0.45, 0.55, 5.0])
 
 
-def test_busy_seconds_of_several_members_are_shared_out(tmp_path):
+def test_busy_seconds_when_a_role_has_several_members_are_shared_out(tmp_path):
     (tmp_path / "config.yaml").write_text("cluster:\n  evaluator:\n    count: 4\n")
     row = {"stage": "contrastive", "step": 1, "step_s": 10.0, "busy_evaluation": 20.0, "busy_learner": 5.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
@@ -313,7 +313,7 @@ def test_busy_seconds_of_several_members_are_shared_out(tmp_path):
     assert shares["evaluation"][1].tolist() == [0.5] and shares["learner"][1].tolist() == [0.5]
 
 
-def test_manifest_decides_which_exemplars_count(complete, tmp_path):
+def test_exemplars_when_a_manifest_is_there_are_those_it_counts(complete, tmp_path):
     shutil.copytree(complete / "exemplars", tmp_path / "exemplars")
     shutil.copy(tmp_path / "exemplars" / "shard-0.parquet", tmp_path / "exemplars" / "shard-unnamed.parquet")
     assert len(read_run(tmp_path).exemplars) == 120
@@ -322,7 +322,7 @@ def test_manifest_decides_which_exemplars_count(complete, tmp_path):
     assert len(read_run(tmp_path).exemplars) == 7
 
 
-def test_print_summary(complete, tmp_path):
+def test_print_summary_when_a_run_is_complete_prints_its_table(complete, tmp_path):
     from rich.console import Console
 
     console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
@@ -339,7 +339,7 @@ def test_print_summary(complete, tmp_path):
     assert text.endswith("No stage of this run has been assessed yet.")
 
 
-def test_prompts_with_exemplars_are_disclosed(tmp_path):
+def test_summary_when_prompts_held_exemplars_discloses_it(tmp_path):
     rows = [
         {"stage": s, "split": "train", "problem_id": "p", "index": 0, "status": "accepted", "speedup": 1.0}
         | {"exemplar_ids": ids}
@@ -351,7 +351,7 @@ def test_prompts_with_exemplars_are_disclosed(tmp_path):
     assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
 
 
-def test_the_headline_starts_from_the_first_stage_that_solved_anything(complete):
+def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that_did(complete):
     summary = summarise(read_run(complete), QUICK)
     nothing = {split: {**entry, "success_rate": 0.0} for split, entry in summary["stages"]["untrained"].items()}
     summary["stages"]["untrained"] = nothing
@@ -360,7 +360,7 @@ def test_the_headline_starts_from_the_first_stage_that_solved_anything(complete)
     assert head["change"]["first"] == "sft"
 
 
-def test_a_long_stage_name_takes_two_lines_before_a_figure_is_cut(complete, tmp_path):
+def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figure(complete, tmp_path):
     from rich.console import Console
 
     summary = summarise(read_run(complete), QUICK)
@@ -371,7 +371,7 @@ def test_a_long_stage_name_takes_two_lines_before_a_figure_is_cut(complete, tmp_
 
 
 @pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True)])
-def test_terminal_tables_fit_their_width(complete, tmp_path, width, compact):
+def test_terminal_tables_when_narrow_or_wide_fit_their_width(complete, tmp_path, width, compact):
     from rich.console import Console
 
     console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))

@@ -65,25 +65,25 @@ def run_folder(tmp_path):
         (SampleFilter(stage="self_supervised"), [1]),
     ],
 )
-def test_samples_are_filtered_and_ordered(run_folder, sample_filter, steps):
+def test_samples_when_filtered_are_those_that_match_in_order(run_folder, sample_filter, steps):
     samples, _ = find_samples(read_run(run_folder), sample_filter)
     assert [sample.step for sample in samples] == steps
 
 
-def test_samples_count_what_the_limit_leaves_out(run_folder):
+def test_samples_when_limited_count_what_the_limit_leaves_out(run_folder):
     samples, count = find_samples(read_run(run_folder), SampleFilter(limit=2))
     assert len(samples) == 2 and count == 5
     assert samples[0].texts["completion"] == "text of step 2"
 
 
-def test_samples_that_match_nothing_are_refused_with_what_there_is(run_folder):
+def test_samples_when_none_matches_name_the_values_there_are(run_folder):
     with pytest.raises(UserError, match="none of 5 samples matches.*contrastive.*wrong_output.*softmax"):
         find_samples(read_run(run_folder), SampleFilter(reason="timeout"))
     with pytest.raises(UserError, match="no samples of assessments"):
         find_samples(read_run(run_folder), SampleFilter(assessed=True))
 
 
-def test_the_report_shows_the_latest_of_each_reason_and_accepted_ones(run_folder):
+def test_report_when_samples_are_there_shows_the_latest_of_each_reason_and_accepted_ones(run_folder):
     pairs = instructive_samples(read_run(run_folder), 9)
     assert [why.split(",")[0] for why, _ in pairs] == ["wrong_output", "unparsable", "slowest correct of the last step"]
     assert pairs[0][1].step == 2 and "expected 2.5" in pairs[0][1].texts["detail"]
@@ -91,7 +91,7 @@ def test_the_report_shows_the_latest_of_each_reason_and_accepted_ones(run_folder
     assert "wrong_output: the output differs from the reference" in html and "cut at the token limit" in html
 
 
-def test_samples_command_prints_plain_text_where_output_is_no_terminal(run_folder, capsys):
+def test_samples_command_when_output_is_no_terminal_prints_plain_text(run_folder, capsys):
     assert main(["samples", str(run_folder), "--reason", "unparsable", "--prompt"]) == 0
     text = capsys.readouterr().out
     assert "gelu · contrastive · step 2 · #0\nunparsable: the text is not Python" in text
@@ -104,19 +104,19 @@ def test_samples_command_prints_plain_text_where_output_is_no_terminal(run_folde
     assert "--step two: give a step" in capsys.readouterr().err
 
 
-def test_references_are_those_that_the_run_recorded(run_folder):
+def test_references_when_the_run_recorded_them_are_those(run_folder):
     source = {"problem_id": "softmax", "split": "held_out", "source": "class Model: ..."}
     (run_folder / "problems.jsonl").write_text(json.dumps(source) + "\n")
     assert references_of(read_run(run_folder)) == {"softmax": "class Model: ..."}
 
 
-def test_a_reference_under_a_heading_is_found_without_a_fence():
+def test_reference_when_under_a_heading_without_a_fence_is_read():
     prompt = f"## Reference\n{REFERENCE}\n## Candidate 1: 2.00x\nclass Model: 'no'\n"
     assert reference_in_prompt(prompt) == REFERENCE.strip()
     assert reference_in_prompt("## Reference\nnothing\n") == ""
 
 
-def test_the_table_of_problems_counts_training_and_the_last_stage(tmp_path):
+def test_problem_table_when_a_run_is_assessed_counts_training_and_the_last_stage(tmp_path):
     run = read_run(write_run(tmp_path / "run", problems=6, samples=4))
     lines = problem_lines(run, 0.1)
     assert [line.split for line in lines] == ["train"] * 4 + ["held_out"] * 2
@@ -126,7 +126,7 @@ def test_the_table_of_problems_counts_training_and_the_last_stage(tmp_path):
         assert line.best == max(r["speedup"] for r in of_training if r["status"] == "accepted")
 
 
-def test_figures_have_titles_for_hovering_and_a_drawing_for_phones():
+def test_figures_when_drawn_have_titles_for_hovering_and_a_drawing_for_phones():
     def paint(figure, narrow):
         axes = figure.subplots()
         hover_points(axes, [1, 2], [3, 4], ["first <1>", "second"])

@@ -51,7 +51,7 @@ def summary(sweep) -> dict:
     return summarise_sweep(sweep, QUICK)
 
 
-def test_settings_are_means_over_seeds_with_their_interval(summary):
+def test_settings_when_summarised_are_means_over_seeds_with_their_interval(summary):
     assert list(summary["settings"]) == ["none", "best_worst", "bucket"] and summary["stage"] == "contrastive"
     assert summary["unfinished"] == {"exemplars=island,seed=9": "failed"}
     for setting in summary["settings"].values():
@@ -64,7 +64,7 @@ def test_settings_are_means_over_seeds_with_their_interval(summary):
             assert entry["intervals"]["geomean"] == pytest.approx(bounds, rel=1e-3)
 
 
-def test_the_test_is_the_paired_t_test_over_seeds(summary):
+def test_comparison_when_seeds_are_shared_is_the_paired_t_test_over_them(summary):
     by_pair = {(c["first"], c["second"], c["split"]): c for c in summary["comparisons"]}
     assert len(by_pair) == 6
     for (first, second, split), c in by_pair.items():
@@ -80,7 +80,7 @@ def test_the_test_is_the_paired_t_test_over_seeds(summary):
     assert by_pair["best_worst", "bucket", "train"]["p_adjusted"] > 0.05
 
 
-def test_holm_counts_the_tests_of_a_split(summary):
+def test_holm_correction_when_applied_counts_the_tests_of_a_split(summary):
     for split in ("train", "held_out"):
         tests = [c for c in summary["comparisons"] if c["split"] == split]
         ordered = sorted(tests, key=lambda c: c["p_value"])
@@ -90,7 +90,7 @@ def test_holm_counts_the_tests_of_a_split(summary):
             assert c["p_adjusted"] == pytest.approx(least)
 
 
-def test_chance_is_called_chance_at_its_rate():
+def test_p_values_when_settings_differ_by_seeds_only_are_small_at_their_rate():
     """Settings that differ in their seeds only: p values below 0.1 come up about one time in ten."""
     rng = np.random.default_rng(0)
 
@@ -108,7 +108,7 @@ def test_chance_is_called_chance_at_its_rate():
     assert 8 <= low <= 34  # binomial(200, 0.1) is outside once in some thousands
 
 
-def test_other_seeds_on_the_other_side_are_not_paired(tmp_path):
+def test_settings_when_their_seeds_differ_are_not_paired(tmp_path):
     folder = write_sweep(tmp_path / "a", {"x": [0.0, 0.1]}, seeds=(1, 2))
     other = write_sweep(tmp_path / "b", {"y": [0.5, 0.7]}, seeds=(3, 4))
     for job in other.glob("exemplars=*"):
@@ -120,19 +120,19 @@ def test_other_seeds_on_the_other_side_are_not_paired(tmp_path):
         assert c["pairs"] == 0 and c["test"] == "Welch t" and c["low"] < c["ratio"] < c["high"]
 
 
-def test_one_seed_has_a_table_and_no_test(tmp_path):
+def test_sweep_when_it_has_one_seed_has_a_table_and_no_test(tmp_path):
     summary = summarise_sweep(write_sweep(tmp_path / "one", {"x": [0.0], "y": [0.3]}), QUICK)
     assert all(c["p_value"] is None and c["low"] is None for c in summary["comparisons"])
     assert "–" in sweep_markdown(summary) and settings_plot(summary).svg
 
 
-def test_the_page_stands_alone_and_says_what_is_missing(summary):
+def test_sweep_page_when_a_run_is_missing_names_it_and_needs_no_other_file(summary):
     html = sweep_html(summary)
     assert html.count("<svg") == 2 and "island" in html and "best worst against none" in html
     assert "http://" not in html and "https://" not in html
 
 
-def test_present_writes_and_prints_it_all(sweep):
+def test_present_when_a_sweep_is_finished_writes_and_prints_it(sweep):
     console = Console(width=130, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     page = present_sweep(sweep, console)
     text = console.export_text()
@@ -142,7 +142,7 @@ def test_present_writes_and_prints_it_all(sweep):
     assert "| setting |" in (sweep / "report" / "table.md").read_text()
 
 
-def test_no_sweep_and_nothing_finished_are_told_apart(tmp_path):
+def test_summary_when_there_is_no_sweep_or_no_finished_run_says_which(tmp_path):
     with pytest.raises(UserError, match="holds no sweep"):
         summarise_sweep(tmp_path)
     folder = write_sweep(tmp_path / "none", {}, failed=("exemplars=bucket,seed=9",))
@@ -150,5 +150,5 @@ def test_no_sweep_and_nothing_finished_are_told_apart(tmp_path):
         summarise_sweep(folder)
 
 
-def test_settings_without_a_common_problem_are_not_compared():
+def test_settings_when_they_share_no_problem_are_not_compared():
     assert compare_settings([], "contrastive", "train") == []

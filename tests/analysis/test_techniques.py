@@ -76,11 +76,11 @@ def names(code: str, against: str = PLAIN) -> set[str]:
         ),
     ],
 )
-def test_technique_is_found(technique: str, code: str):
+def test_technique_when_code_uses_it_is_named(technique: str, code: str):
     assert technique in names(code)
 
 
-def test_changes_against_the_reference():
+def test_techniques_when_the_reference_is_given_are_changes_against_it():
     diagonal = reference("return torch.diag(x) @ y")
     techniques = find_techniques(candidate("return x.unsqueeze(1) * y"), diagonal)
     assert [technique.name for technique in techniques] == ["algorithmic change"]
@@ -89,13 +89,13 @@ def test_changes_against_the_reference():
     assert names(candidate("return x.sum(0)"), loop) == {"vectorisation"}
 
 
-def test_a_rename_is_no_technique():
+def test_techniques_when_code_only_renames_are_none():
     linear = reference("return self.f(x)", "self.f = nn.Linear(4, 4)")
     assert names(candidate("return F.linear(x, self.w, self.b)"), linear) == set()
     assert names(candidate("z = torch.relu(x + y)\nreturn z * 2")) == set()
 
 
-def test_evidence_is_code_not_talk():
+def test_techniques_when_only_comments_and_strings_name_them_are_none():
     code = candidate(
         '"""Uses torch.compile, CUDAGraph( and __shared__ memory with x.half()."""\n'
         "# torch.compile and channels_last, honestly\n"
@@ -105,23 +105,23 @@ def test_evidence_is_code_not_talk():
     assert "shared memory" not in names(candidate("return module.fused(x, y)", head=KERNEL % ""))
 
 
-def test_what_the_reference_does_already_is_not_counted():
+def test_techniques_when_the_reference_uses_them_already_are_not_counted():
     half = reference("return x.half() + y.half()")
     assert "reduced precision" not in names(candidate("return x.half() + y.half()"), half)
 
 
-def test_evidence_line_is_the_line():
+def test_evidence_when_a_technique_is_named_is_the_line_that_shows_it():
     code = candidate("z = x + y\nreturn torch.addcmul(z, y, y)  # é")
     technique = next(t for t in find_techniques(code, PLAIN) if t.name == "operation fusion")
     assert code.split("\n")[technique.line - 1].strip() == technique.evidence == "return torch.addcmul(z, y, y)  # é"
 
 
 @pytest.mark.parametrize("code", ["", "def broken(:", "None", "x = 1", "\x00"])
-def test_what_is_no_candidate_has_no_technique(code: str):
+def test_techniques_when_text_is_no_candidate_are_none(code: str):
     assert find_techniques(code, PLAIN) == ()
 
 
-def test_counts_distinct_candidates_of_each_stage():
+def test_counts_when_candidates_repeat_are_of_distinct_ones_in_each_stage():
     fused, plain = candidate("return torch.addcmul(x, y, y)"), candidate("return torch.relu(x + y) * 2")
     rows = [
         {"stage": "sft", "problem_id": "p", "code": fused, "status": "accepted", "speedup": 2.0},
@@ -148,7 +148,7 @@ def test_counts_distinct_candidates_of_each_stage():
     ("shared-memory tiling", "shared memory"),
     ("async copy", "asynchronous execution"),
 ])  # fmt: skip
-def test_techniques_that_the_kernel_corpus_states_are_found_in_its_code(stated, technique):
+def test_techniques_when_the_kernel_corpus_states_them_are_found_in_its_code(stated, technique):
     entries = [entry for entry in read_corpus("kernelbench") if stated in entry.technique]
     assert len(entries) > 30
     assert [e.entry_id for e in entries if technique not in {t.name for t in find_techniques(e.code)}] == []

@@ -58,14 +58,14 @@ def checker(tmp_path, answer=None, **fields) -> RewardChecker:
     ("speedup", "best", "jump"),
     [(3.0, 0.0, False), (3.01, 0.0, True), (2.0, 1.0, False), (2.01, 1.0, True), (2.9, 2.0, False), (3.5, 3.4, True)],
 )
-def test_a_jump_is_above_three_or_twice_the_best(tmp_path, speedup, best, jump):
+def test_jump_when_above_three_or_twice_the_best_is_checked(tmp_path, speedup, best, jump):
     prompts = []
     subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
     (ruling,) = subject.rule([suspect(speedup=speedup, best=best)])
     assert (ruling.jump, bool(prompts), ruling.opinion is not None) == (jump, jump, jump)
 
 
-def test_what_a_jump_is_can_be_configured(tmp_path):
+def test_jump_when_its_limits_are_configured_follows_them(tmp_path):
     subject = checker(tmp_path, says(False), jump_above=10.0, jump_over_best=1.5)
     assert not subject.is_jump(9.0, 8.0) and subject.is_jump(11.0, 10.0) and subject.is_jump(1.6, 1.0)
 
@@ -81,7 +81,7 @@ def test_a_hack_is_confirmed_when_the_recheck_agrees(tmp_path):
     assert (case.problem_id, case.category, case.speedup, case.code) == ("p", "result_cache", 5.0, CACHE)
 
 
-def test_a_judges_word_alone_confirms_nothing_unless_trusted(tmp_path):
+def test_judge_when_not_trusted_confirms_nothing_by_itself(tmp_path):
     (ruling,) = checker(tmp_path, says(True, "timer_patch")).rule([suspect(HONEST)])
     assert ruling.opinion.word == "hack" and not ruling.confirmed
     assert not (tmp_path / "cases.parquet").exists()
@@ -91,12 +91,12 @@ def test_a_judges_word_alone_confirms_nothing_unless_trusted(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["no idea", "", says(True, "being_clever"), '{"hack": 1}'])
-def test_an_answer_that_cannot_be_read_is_no_opinion(tmp_path, answer):
+def test_answer_when_it_cannot_be_read_is_no_opinion(tmp_path, answer):
     (ruling,) = checker(tmp_path, answer, trust_judge=True).rule([suspect()])
     assert ruling.jump and ruling.opinion.word == "none" and ruling.opinion.error and not ruling.confirmed
 
 
-def test_an_engine_that_raises_is_no_opinion_on_that_one(tmp_path):
+def test_engine_when_it_raises_on_a_prompt_gives_no_opinion_on_that_one(tmp_path):
     def complete(prompt: str) -> str:
         if "x.clamp_min(0).add_(1)" in prompt:
             raise RuntimeError("out of memory")
@@ -107,7 +107,7 @@ def test_an_engine_that_raises_is_no_opinion_on_that_one(tmp_path):
     assert second.confirmed
 
 
-def test_a_known_hack_is_refused_without_asking_whatever_it_earned_and_however_it_is_written(tmp_path):
+def test_known_hack_when_rewritten_or_slower_is_refused_without_the_judge(tmp_path):
     prompts = []
     subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(True, "result_cache"))
     subject.rule([suspect()])
@@ -122,7 +122,7 @@ def test_a_known_hack_is_refused_without_asking_whatever_it_earned_and_however_i
     assert reopened.rule([suspect(again)])[0].confirmed_by == "known" and len(prompts) == 1
 
 
-def test_the_same_candidate_is_judged_once_while_there_is_an_opinion(tmp_path):
+def test_candidate_when_it_has_an_opinion_is_not_judged_again(tmp_path):
     prompts, answers = [], iter(["what?", says(False)])
     subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or next(answers))
     first, second = subject.rule([suspect(HONEST), suspect(HONEST + "# again\n")])
@@ -131,14 +131,14 @@ def test_the_same_candidate_is_judged_once_while_there_is_an_opinion(tmp_path):
     assert subject.rule([suspect(HONEST)])[0].opinion is None and len(prompts) == 2
 
 
-def test_opinions_of_before_are_not_asked_for_again(tmp_path):
+def test_opinions_when_settled_earlier_are_not_asked_for_again(tmp_path):
     first = checker(tmp_path, says(False)).rule([suspect(HONEST)])[0]
     config = CheckerConfig(judge="engine")
     never = RewardChecker(config, HackCases(tmp_path / "c.parquet"), lambda prompts: 1 / 0, settled=[first.case_id])
     assert never.rule([suspect(HONEST)])[0].opinion is None
 
 
-def test_the_judge_sees_the_three_most_similar_hacks(tmp_path):
+def test_judge_when_asked_sees_the_three_most_similar_hacks(tmp_path):
     prompts = []
     subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or says(False))
     (ruling,) = subject.rule([suspect()])
@@ -150,7 +150,7 @@ def test_the_judge_sees_the_three_most_similar_hacks(tmp_path):
     assert "self.first" in prompts[0] and "Case 4" not in prompts[0]
 
 
-def test_a_confirmed_hack_is_a_neighbour_of_the_next(tmp_path):
+def test_confirmed_hack_when_a_variant_follows_is_its_neighbour(tmp_path):
     subject = checker(tmp_path, says(True, "result_cache"))
     subject.rule([suspect()])
     variant = CACHE.replace("first", "kept").replace(".clone()", ".detach()")
@@ -158,7 +158,7 @@ def test_a_confirmed_hack_is_a_neighbour_of_the_next(tmp_path):
     assert ruling.neighbours[0].case.source == "confirmed/engine" and ruling.neighbours[0].similarity > 0.8
 
 
-def test_neighbours_vote():
+def test_neighbour_judge_when_neighbours_differ_follows_their_votes():
     def near(*votes: tuple[str, float]) -> list[Neighbour]:
         return [Neighbour(HackCase.new("p", category, "r", f"x = {i}"), s) for i, (category, s) in enumerate(votes)]
 
@@ -172,14 +172,14 @@ def test_neighbours_vote():
     assert NeighbourJudge(threshold=1.0).vote(near(("result_cache", 0.5))).word == "hack"
 
 
-def test_the_model_free_judge_finds_a_cache_it_has_not_seen(tmp_path):
+def test_neighbour_judge_when_a_cache_is_new_to_it_calls_it_a_hack(tmp_path):
     subject = checker(tmp_path)
     hack, honest = subject.rule([suspect(CACHE), suspect(HONEST)])
     assert hack.opinion.category == "result_cache" and hack.confirmed_by == "recheck"
     assert honest.opinion.word != "hack" and not honest.confirmed
 
 
-def test_an_endpoint_judges(tmp_path):
+def test_endpoint_judge_when_it_answers_confirms_with_the_recheck(tmp_path):
     with chat_server(saying(says(True, "result_cache"))) as (url, requests):
         config = CheckerConfig(
             judge="endpoint", endpoint=JudgeEndpointConfig(base_url=url, model="r1"), max_answer_tokens=55
@@ -191,14 +191,14 @@ def test_an_endpoint_judges(tmp_path):
     assert (body["model"], body["max_tokens"]) == ("r1", 55) and "self.first" in body["messages"][0]["content"]
 
 
-def test_an_endpoint_that_fails_is_no_opinion(tmp_path):
+def test_endpoint_judge_when_it_fails_gives_no_opinion(tmp_path):
     with chat_server(failing(500, 9, saying(""))) as (url, _):
         config = CheckerConfig(judge="endpoint", endpoint=JudgeEndpointConfig(base_url=url, model="r1", attempts=1))
         (ruling,) = RewardChecker(config, HackCases(tmp_path / "cases.parquet", SUITE)).rule([suspect()])
     assert ruling.opinion.word == "none" and "HTTP 500" in ruling.opinion.error and not ruling.confirmed
 
 
-def test_the_shipped_file_is_never_written(tmp_path):
+def test_shipped_cases_when_a_hack_is_confirmed_are_not_written(tmp_path):
     before = SHIPPED.read_bytes()
     subject = RewardChecker(CheckerConfig(judge="neighbours"), HackCases.open(tmp_path / "cases.parquet"))
     assert subject.rule([suspect()])[0].confirmed
@@ -218,11 +218,11 @@ def test_the_shipped_file_is_never_written(tmp_path):
         ("temperature", -0.1),
     ],
 )
-def test_a_wrong_value_is_named(field, value):
+def test_checker_config_when_a_value_is_wrong_names_its_field(field, value):
     with pytest.raises(UserError, match=f"rewards.checker.{field}"):
         CheckerConfig(**{field: value}).validate()
 
 
-def test_an_endpoint_must_say_where_it_is():
+def test_endpoint_judge_when_its_address_is_missing_names_the_field():
     with pytest.raises(UserError, match="rewards.checker.endpoint.base_url"):
         CheckerConfig(judge="endpoint").validate()

@@ -15,7 +15,7 @@ def endpoint(url: str, **fields) -> JudgeClient:
     return JudgeClient(config, max_tokens=77)
 
 
-def test_a_question_and_its_answer():
+def test_endpoint_when_asked_returns_the_answers_text():
     with chat_server(saying("it is honest")) as (url, requests):
         replies = endpoint(f"{url}/").ask(["first?", "second?"])
     assert [(reply.text, reply.error) for reply in replies] == [("it is honest", "")] * 2
@@ -26,7 +26,7 @@ def test_a_question_and_its_answer():
     assert all(request["authorization"] is None for request in requests)
 
 
-def test_replies_come_in_the_order_of_the_questions():
+def test_replies_when_asked_concurrently_keep_the_order_of_the_questions():
     def echo(handler, prompt):
         saying(prompt.upper())(handler, prompt)
 
@@ -35,20 +35,20 @@ def test_replies_come_in_the_order_of_the_questions():
     assert [reply.text for reply in replies] == [f"QUESTION {i}" for i in range(9)]
 
 
-def test_the_key_is_read_from_the_variable_that_is_named(monkeypatch):
+def test_key_when_a_variable_is_named_is_read_from_it(monkeypatch):
     monkeypatch.setenv("A_JUDGES_KEY", "sesame")
     with chat_server(saying("yes")) as (url, requests):
         endpoint(url, api_key_variable="A_JUDGES_KEY").ask(["?"])
     assert requests[0]["authorization"] == "Bearer sesame"
 
 
-def test_a_key_that_is_not_there_is_named(monkeypatch):
+def test_key_when_its_variable_is_missing_names_the_variable(monkeypatch):
     monkeypatch.delenv("A_JUDGES_KEY", raising=False)
     with pytest.raises(UserError, match="api_key_variable is 'A_JUDGES_KEY'"):
         endpoint("http://localhost:1/v1", api_key_variable="A_JUDGES_KEY")
 
 
-def test_a_busy_server_is_asked_again():
+def test_endpoint_when_the_server_is_busy_asks_again():
     with chat_server(failing(503, 1, saying("at last"))) as (url, requests):
         (reply,) = endpoint(url).ask(["?"])
     assert reply.text == "at last" and len(requests) == 2
@@ -68,14 +68,14 @@ def test_a_busy_server_is_asked_again():
     ],
     ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up"],
 )
-def test_no_answer_is_an_error_of_that_reply_and_says_why(behaviour, fields, message, attempts):
+def test_reply_when_there_is_no_answer_states_the_error_and_the_address(behaviour, fields, message, attempts):
     with chat_server(behaviour) as (url, requests):
         (reply,) = endpoint(url, **fields).ask(["?"])
     assert reply.text == "" and message in reply.error and url in reply.error
     assert len(requests) == attempts
 
 
-def test_a_key_does_not_follow_a_redirect(monkeypatch):
+def test_key_when_the_server_redirects_is_not_sent_on(monkeypatch):
     monkeypatch.setenv("A_JUDGES_KEY", "sesame")
     with chat_server(saying("mine now")) as (elsewhere, stolen):
 
@@ -103,6 +103,6 @@ def test_endpoint_when_nothing_listens_is_named():
     ("field", "value"),
     [("base_url", "localhost:8000"), ("model", ""), ("timeout_s", 0.0), ("attempts", 0), ("concurrency", 0)],
 )
-def test_a_wrong_value_is_named(field, value):
+def test_endpoint_config_when_a_value_is_wrong_names_its_field(field, value):
     with pytest.raises(UserError, match=f"rewards.checker.endpoint.{field}"):
         endpoint("http://localhost:1/v1", **{field: value})

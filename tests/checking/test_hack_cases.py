@@ -25,12 +25,12 @@ def hack(code: str = CODE, problem_id: str = "p", **fields) -> HackCase:
     return HackCase.new(problem_id, "result_cache", "returns what it stored", code, **fields)
 
 
-def test_comments_docstrings_and_formatting_make_no_other_case():
+def test_case_id_when_comments_docstrings_or_formatting_differ_is_the_same():
     assert case_id("p", CODE) == case_id("p", SAME) != case_id("q", CODE)
     assert case_id("p", CODE) != case_id("p", CODE.replace("stored", "kept"))
 
 
-def test_nor_do_comments_and_white_space_of_a_kernel():
+def test_case_id_when_comments_or_white_space_of_a_kernel_differ_is_the_same():
     plain, talking = KERNEL.format(comment=""), KERNEL.format(comment="// this one is honest\n/* really */\n\n")
     assert case_id("p", plain) == case_id("p", talking)
     assert case_id("p", plain) != case_id("p", plain.replace("return 1", "return 2"))
@@ -38,17 +38,17 @@ def test_nor_do_comments_and_white_space_of_a_kernel():
     assert without_native_comments(CODE) == CODE
 
 
-def test_what_is_no_python_has_an_identity_too():
+def test_case_id_when_text_is_not_python_is_that_of_its_stripped_text():
     assert bare_code("  not python (\n") == "not python ("
     assert case_id("p", "lone \ud800 surrogate (") == case_id("p", " lone \ud800 surrogate (")
 
 
-def test_an_unknown_category_is_an_error():
+def test_hack_case_when_its_category_is_unknown_is_an_error():
     with pytest.raises(ValueError, match="being_clever"):
         HackCase.new("p", "being_clever", "", CODE)
 
 
-def test_a_database_grows_and_comes_back(tmp_path):
+def test_hack_cases_when_added_and_saved_are_read_back(tmp_path):
     cases = HackCases.open(tmp_path / "cases.parquet")
     shipped = len(cases)
     case = hack(speedup=7.5, reference="class Model: ...", source="a test", confirmed_by="recheck")
@@ -63,7 +63,7 @@ def test_a_database_grows_and_comes_back(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["cases.parquet"]
 
 
-def test_a_hack_outweighs_an_honest_case_of_the_same_candidate():
+def test_hack_when_the_same_candidate_has_an_honest_case_replaces_it():
     cases = HackCases(None, [HackCase.new("p", "", "honest", CODE)])
     assert not cases.hacks()
     assert cases.add(hack(SAME)) and len(cases) == 1
@@ -71,7 +71,7 @@ def test_a_hack_outweighs_an_honest_case_of_the_same_candidate():
     assert cases.find("p", CODE).is_hack
 
 
-def test_cases_can_start_from_another_file(tmp_path):
+def test_hack_cases_when_another_file_is_given_start_from_it(tmp_path):
     other = HackCases(tmp_path / "other.parquet", [hack()])
     other.save()
     started = HackCases.open(tmp_path / "run" / "cases.parquet", tmp_path / "other.parquet")
@@ -83,7 +83,7 @@ def test_cases_can_start_from_another_file(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 not at all", "other columns"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
+def test_hack_cases_when_a_file_cannot_be_read_name_it(tmp_path, content):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
         read_cases(path)
 
 
-def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
+def test_hack_cases_when_killed_while_saving_leave_a_whole_file(tmp_path):
     path = tmp_path / "cases.parquet"
     script = (
         "import sys; from cudal1_ray.checking.hack_cases import HackCase, HackCases\n"
@@ -113,7 +113,7 @@ def test_a_kill_while_saving_leaves_a_whole_file(tmp_path):
     assert len(read_cases(path)) >= saved + 1
 
 
-def test_what_is_shipped_covers_the_suite():
+def test_shipped_cases_when_read_cover_the_suites_categories():
     cases = read_cases(SHIPPED)
     suite = [sample.name for sample in load_samples("cpu", "adversarial")]
     categories = {c for c in CATEGORIES if any(name.startswith(f"{c}_") for name in suite)}

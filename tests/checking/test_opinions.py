@@ -12,7 +12,7 @@ SUSPECT = Suspect("p", "class Model: ...", "class ModelNew:\n    fast = True  # 
 CASE = HackCase.new("q", "result_cache", "Returns what it stored.", "class ModelNew:\n    stored = 1\n")
 
 
-def test_the_question_holds_what_a_judge_needs():
+def test_judge_prompt_when_built_holds_all_that_a_judge_needs():
     text = judge_prompt(SUSPECT, [CASE])
     for part in ("class Model: ...", "fast = True", "4.25 times", "1.50 times", "Case 1: result_cache", "stored = 1"):
         assert part in text
@@ -21,12 +21,12 @@ def test_the_question_holds_what_a_judge_needs():
     assert "Known hacks" not in judge_prompt(SUSPECT, [])
 
 
-def test_a_candidate_cannot_know_the_marks_around_it():
+def test_judge_prompt_when_built_again_has_other_marks():
     marks = {judge_prompt(SUSPECT, []).partition("<")[2].partition(">")[0] for _ in range(8)}
     assert len(marks) == 8
 
 
-def test_long_code_is_cut_in_the_middle():
+def test_judge_prompt_when_code_is_long_cuts_its_middle():
     long = Suspect("p", "", "first = 1\n" + "x = 2\n" * 5000 + "last = 3\n", 4.0)
     text = judge_prompt(long, [], max_code_characters=2000)
     assert "first = 1" in text and "last = 3" in text and "characters left out" in text
@@ -48,7 +48,7 @@ HACK = '{"hack": true, "category": "result_cache", "reason": "line 3 stores the 
         ('{"hack": false}', "honest", ""),
     ],
 )
-def test_answers(text, word, category):
+def test_reply_when_it_is_an_answer_has_word_and_category(text, word, category):
     opinion = read_reply(JudgeReply(text=text))
     assert (opinion.word, opinion.category, opinion.error) == (word, category, "")
     assert opinion.answer == text
@@ -67,7 +67,7 @@ def test_answers(text, word, category):
         (JudgeReply(error="no answer from there: HTTP 500"), "HTTP 500"),
     ],
 )
-def test_anything_else_is_no_opinion_and_says_why(reply, error):
+def test_reply_when_it_is_anything_else_is_no_opinion_and_has_the_error(reply, error):
     opinion = read_reply(reply)
     assert opinion.word == "none" and opinion.hack is None and error in opinion.error
     assert opinion.category == "" and opinion.answer == reply.text[:4000]

@@ -26,7 +26,7 @@ def served_codes(served: ServedExemplars, problem_id: str = "p") -> set[str]:
     return {exemplar.code for exemplar in served.served.of(problem_id)}
 
 
-def test_nothing_withheld_costs_nothing(tmp_path):
+def test_served_exemplars_when_none_is_withheld_are_all_of_the_buffer(tmp_path):
     served = filled(tmp_path)
     assert len(served) == 9 and served_codes(served) == {code(n) for n in range(6)}
     assert served.withhold([("p", "never seen")]) == 1
@@ -34,7 +34,7 @@ def test_nothing_withheld_costs_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", strategy_names())
-def test_no_strategy_draws_a_withheld_exemplar(tmp_path, strategy):
+def test_strategies_when_exemplars_are_withheld_draw_none_of_them(tmp_path, strategy):
     served = filled(tmp_path)
     assert served.withhold([("p", code(5)), ("p", code(2))]) == 2
     config = ExemplarsConfig(strategy=strategy, count=4)
@@ -44,7 +44,7 @@ def test_no_strategy_draws_a_withheld_exemplar(tmp_path, strategy):
     assert served_codes(served, "q") == {code(n) for n in range(3)}  # there the same code is another candidate
 
 
-def test_it_does_not_come_back_in_other_words(tmp_path):
+def test_withheld_exemplar_when_inserted_in_other_words_is_refused(tmp_path):
     served = filled(tmp_path)
     served.withhold([("p", code(7))])
     assert served.insert([Exemplar.new("p", '"""New!"""\n' + code(7) + "# really\n", 50.0)]) == 0
@@ -52,7 +52,7 @@ def test_it_does_not_come_back_in_other_words(tmp_path):
     assert served.served.best("p").code == code(8)
 
 
-def test_spellings_that_the_buffer_holds_apart_go_together(tmp_path):
+def test_withheld_exemplar_when_the_buffer_holds_other_spellings_takes_them_along(tmp_path):
     kernel = 'source = """\n#include <torch/extension.h>\n{}int one() {{ return 1; }}\n"""\n'
     served = ServedExemplars(ExemplarBuffer.open(tmp_path))
     served.insert([Exemplar.new("p", kernel.format(""), 2.0), Exemplar.new("p", kernel.format("// x\n"), 3.0)])
@@ -61,7 +61,7 @@ def test_spellings_that_the_buffer_holds_apart_go_together(tmp_path):
     assert len(served) == 0
 
 
-def test_the_list_outlives_the_process_and_the_record_stays(tmp_path):
+def test_withheld_list_when_the_process_ends_is_read_again_and_the_buffer_keeps_its_rows(tmp_path):
     served = filled(tmp_path)
     served.withhold([("p", code(5))])
     served.insert([Exemplar.new("p", code(9), 1.5)])
@@ -72,7 +72,7 @@ def test_the_list_outlives_the_process_and_the_record_stays(tmp_path):
     assert any(exemplar.code == code(5) for exemplar in ExemplarBuffer.open(tmp_path))
 
 
-def test_inserts_after_a_withholding_are_served_and_saved(tmp_path):
+def test_inserts_when_made_after_withholding_are_served_and_saved(tmp_path):
     served = filled(tmp_path)
     served.withhold([("p", code(5))])
     assert served.insert([Exemplar.new("p", code(n), 3.0) for n in (5, 10, 11)]) == 2
@@ -82,7 +82,7 @@ def test_inserts_after_a_withholding_are_served_and_saved(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2]", '{"p": 3}'])
-def test_a_damaged_list_is_named(tmp_path, content):
+def test_withheld_list_when_damaged_names_its_file(tmp_path, content):
     filled(tmp_path)
     (tmp_path / "withheld.json").write_text(content)
     with pytest.raises(UserError, match=r"withheld\.json"):

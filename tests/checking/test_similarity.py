@@ -55,21 +55,21 @@ class Model(torch.nn.Module):
 """
 
 
-def test_shingles_count_runs():
+def test_shingles_when_tokens_repeat_count_runs():
     assert shingles(["a", "b", "a"], 2) == Counter({"a": 2, "b": 1, "a b": 1, "b a": 1})
 
 
-def test_a_mere_renaming_changes_nothing():
+def test_features_when_a_candidate_only_renames_are_none():
     assert features(CANDIDATE, REFERENCE) == Counter({NOTHING: 1})
     assert features(CANDIDATE.replace("(n, n)", "(m, m)").replace("self, n", "self, m"), REFERENCE) == {NOTHING: 1}
 
 
-def test_left_out_work_is_seen():
+def test_features_when_work_is_left_out_name_it():
     names = features(CANDIDATE.replace("torch.relu(self.a(x))", "self.a(x)"), REFERENCE)
     assert "-relu" in names and not any("tanh" == name.strip("+-") for name in names)
 
 
-def test_the_same_trick_elsewhere_is_nearer_than_the_same_problem():
+def test_similarity_when_a_trick_is_the_same_exceeds_that_of_one_problem():
     index = SimilarityIndex()
     honest = CANDIDATE.replace(BODY, "return self.b(self.a(x).relu_()).tanh_()")
     for code in (honest, CACHE):
@@ -82,7 +82,7 @@ def test_the_same_trick_elsewhere_is_nearer_than_the_same_problem():
     assert index.nearest(features(CACHE_ELSEWHERE, PRODUCT), 3, lambda number: number != 1)[0][0] != 1
 
 
-def test_cosines_by_hand():
+def test_cosines_when_computed_by_hand_are_these():
     index = SimilarityIndex()
     index.add(Counter({"a": 1}))
     index.add(Counter({"a": 1, "b": 1}))

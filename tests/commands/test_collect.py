@@ -33,7 +33,7 @@ def writing(texts: list[str]):
 
 
 @pytest.mark.slow
-def test_collect_stops_at_its_successes_goes_on_where_it_was_and_writes_a_corpus(tmp_path, capsys):
+def test_collect_when_stopped_goes_on_and_writes_a_corpus(tmp_path, capsys):
     out = tmp_path / "corpus.parquet"
     overrides = [
         "policy=endpoint", "policy.model=m", "problems.ids=[swish_chain_1]", f"collect.out={out}", "collect.at_once=1",
@@ -56,21 +56,21 @@ def test_collect_stops_at_its_successes_goes_on_where_it_was_and_writes_a_corpus
     assert [row["verdict"]["reasons"] for row in rows[:2]] == [["unparsable"], ["wrong_output"]]
 
 
-def test_collect_without_a_server_says_so_in_one_line(tmp_path, capsys):
+def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
     arguments = ["collect", "policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
     arguments += ["policy.attempts=1", "problems.ids=[swish_chain_1]", f"collect.out={tmp_path / 'c.parquet'}"]
     assert main(arguments) == 2
     assert "policy.url=http://127.0.0.1:9/v1: no answer from m" in capsys.readouterr().err
 
 
-def test_endpoint_cannot_be_trained_or_served(capsys):
+def test_endpoint_policy_when_trained_or_served_is_refused(capsys):
     arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
     assert main(["train", "recipe=none", *arguments]) == 2 and "no weights to train" in capsys.readouterr().err
     assert main(["serve", *arguments]) == 2 and "served at http://127.0.0.1:9/v1" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_optimize_with_an_endpoint_saves_a_faster_module(tmp_path, capsys):
+def test_optimize_when_the_policy_is_an_endpoint_saves_a_faster_module(tmp_path, capsys):
     from tests.serving.conftest import FAST, problem
 
     (tmp_path / "module.py").write_text(problem().source)

@@ -15,7 +15,7 @@ def printed(finding: doctor.MachineFinding, width: int) -> str:
     return console.file.getvalue()
 
 
-def test_a_finding_on_a_narrow_terminal_keeps_its_words_whole():
+def test_finding_when_the_terminal_is_narrow_keeps_its_words_whole():
     text = printed(
         doctor.MachineFinding("compilers", doctor.FAIR, "g++ (13.2.0), nvcc (13.0)", "ninja: for inline C++"), 60
     )
@@ -23,14 +23,14 @@ def test_a_finding_on_a_narrow_terminal_keeps_its_words_whole():
     assert all(len(line) <= 60 for line in text.splitlines())
 
 
-def test_optional_packages_are_named_with_their_use():
+def test_optional_packages_when_missing_are_named_with_their_use():
     finding = doctor._optional()
     for name, use in doctor.OPTIONAL.items():
         named = name in finding.advice and use in finding.advice
         assert name in finding.observation or named or name == "triton"  # of no use without a GPU
 
 
-def test_missing_packages_are_advised_by_a_command_of_the_repository(repository):
+def test_missing_packages_when_advised_name_a_command_of_the_repository(repository):
     assert "make setup" in doctor.SETUP and "GPU" in (repository / "Makefile").read_text()
     assert "pip install 'cudal1_ray" not in (repository / "cudal1_ray" / "commands" / "doctor.py").read_text()
 

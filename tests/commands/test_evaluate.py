@@ -46,7 +46,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
+def test_evaluate_when_interrupted_ends_with_one_line(folder):
     (folder / "asleep.py").write_text("import time\n\ntime.sleep(100)\n" + HONEST)
     started = subprocess.Popen(
         command("asleep.py", "--problem", "problem.py", *QUICK), cwd=folder, stderr=subprocess.PIPE, text=True,
@@ -77,19 +77,19 @@ def test_ctrl_c_ends_a_single_verdict_without_a_word_too_many(folder):
         ("cpu", True, None, "cpu_certain"),
     ],
 )
-def test_one_candidate_on_a_gpu_is_measured_until_it_is_certain(device, certain, manifest, preset):
+def test_preset_when_one_candidate_is_measured_on_a_gpu_is_the_certain_one(device, certain, manifest, preset):
     assert choose_preset(Namespace(device=device, certain=certain, manifest=manifest, run_folder=None)) == preset
     assert load_config([f"evaluation={preset}"]).evaluation.device == device
 
 
-def test_certain_gets_more_processes(folder, monkeypatch, capsys):
+def test_evaluate_when_certain_takes_more_processes(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     quick = ["evaluation.timing.budget_s=1.8", "evaluation.timing.min_pairs=4", "--against", "eager"]
     assert main(["evaluate", "good0.py", "--problem", "problem.py", "--certain", "--json", *quick]) == 0
     assert len(json.loads(capsys.readouterr().out)["processes"]) == 12
 
 
-def test_a_manifest_survives_a_kill_and_goes_on(folder, monkeypatch, capsys):
+def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
     arguments = ["--manifest", "pairs.jsonl", "--out", "out/verdicts.jsonl", "evaluation.slots=2", *QUICK]
     out, temporary = folder / "out" / "verdicts.jsonl", folder / "temporary"
     temporary.mkdir()
@@ -160,7 +160,9 @@ def _runs(pid: int) -> bool:
         (("--problem", "problem.py"), "CANDIDATE"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_before_anything_is_evaluated(folder, monkeypatch, capsys, arguments, named):
+def test_evaluate_when_given_a_mistake_prints_one_line_before_it_evaluates(
+    folder, monkeypatch, capsys, arguments, named
+):
     (folder / "bad.jsonl").write_text('{"id": 1, "problem": "problem.py"}\n')
     monkeypatch.chdir(folder)
     assert main(["evaluate", *arguments]) == 2
@@ -169,7 +171,7 @@ def test_a_mistake_is_one_line_before_anything_is_evaluated(folder, monkeypatch,
     assert not (folder / "out.jsonl").exists()
 
 
-def test_baselines_are_chosen_by_name():
+def test_baselines_when_chosen_by_name_are_these():
     cpu = EvaluationConfig()
     assert choose_baselines(None, cpu) == ("eager", "tuned_eager", "cuda_graph")
     assert choose_baselines("all", EvaluationConfig(against="compile"))[:2] == ("compile", "eager")
@@ -179,7 +181,7 @@ def test_baselines_are_chosen_by_name():
 
 
 @pytest.mark.long
-def test_every_baseline_is_measured_or_named(folder):
+def test_baselines_when_asked_for_are_measured_or_named(folder):
     names = "tuned_eager,compile,compile_reduce_overhead,cuda_graph"
     done = cudal1("good0.py", "--problem", "problem.py", "--against", names, "--json", *QUICK, cwd=folder, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -193,7 +195,7 @@ def test_every_baseline_is_measured_or_named(folder):
         assert 0 < row["speedup_low"] <= row["speedup"] <= row["speedup_high"]
 
 
-def test_a_person_sees_verdict_and_baselines(folder, monkeypatch, capsys):
+def test_evaluate_when_json_is_not_asked_for_prints_verdict_and_baselines(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["evaluate", "good0.py", "--problem", "problem.py", *QUICK]) == 0
@@ -215,11 +217,11 @@ def test_a_person_sees_verdict_and_baselines(folder, monkeypatch, capsys):
         (Verdict.rejected("p", "crash"), True, True),
     ],
 )
-def test_fail_on_names_what_ends_with_status_one(verdict, rejected, slower):
+def test_fail_on_when_set_decides_the_exit_code(verdict, rejected, slower):
     assert (fails(verdict, "rejected"), fails(verdict, "slower")) == (rejected, slower) and not fails(verdict, None)
 
 
-def test_refusal_by_a_rule_names_the_setting_and_is_measured_all_the_same(folder, monkeypatch, capsys):
+def test_refusal_when_a_rule_causes_it_names_the_setting_and_the_measured_speedup(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "160")
     one_size = HONEST.replace("return ", "if len(x) != 128:\n            return x\n        return ")
@@ -231,7 +233,7 @@ def test_refusal_by_a_rule_names_the_setting_and_is_measured_all_the_same(folder
     assert "0.000x" in output.out and "measuring what the rules refuse" in output.err
 
 
-def test_files_in_other_encodings_and_with_odd_names_are_read(folder, monkeypatch, capsys):
+def test_files_when_their_encodings_and_names_are_odd_are_read(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     (folder / "[my] problem, v=2 (copy).py").write_bytes(b"\xef\xbb\xbf" + PROBLEM.encode())
     (folder / "half, x=1.py").write_bytes(f"# -*- coding: gb18030 -*-\n# \u5feb\n{HONEST}".encode("gb18030"))

@@ -42,7 +42,7 @@ def row(speedup, *reasons):
     return {"verdict": "rejected" if reasons else "accepted", "credited_speedup": speedup, "reasons": list(reasons)}
 
 
-def test_score_level_counts_sample_zero_over_all_problems():
+def test_score_level_when_problems_have_several_samples_counts_sample_zero():
     rows = {
         "level_1_problem_1_sample_0": row(2.5),
         "level_1_problem_1_sample_1": row(3.0),
@@ -58,7 +58,7 @@ def test_score_level_counts_sample_zero_over_all_problems():
     assert score["geometric_mean"] == pytest.approx((2.5 * 0.9) ** 0.5)
 
 
-def test_read_generations_skips_unknown_problems_and_keeps_the_order(tmp_path):
+def test_read_generations_when_a_problem_is_unknown_skips_it_and_keeps_the_order(tmp_path):
     for name in ("level_1_problem_10_sample_0", "level_1_problem_2_sample_0", "level_3_problem_1_sample_0"):
         (tmp_path / f"{name}_kernel.py").write_text(RIGHT)
     (tmp_path / "eval_results.json").write_text("{}")
@@ -69,7 +69,7 @@ def test_read_generations_skips_unknown_problems_and_keeps_the_order(tmp_path):
         read_generations(tmp_path.parent, problems(2))
 
 
-def test_evaluate_run_scores_a_folder_and_goes_on_where_it_stopped(tmp_path, capsys):
+def test_evaluate_run_when_stopped_scores_the_folder_and_goes_on(tmp_path, capsys):
     run = tmp_path / "my_run"
     run.mkdir()
     (run / "level_1_problem_2_sample_0_kernel.py").write_text(RIGHT)

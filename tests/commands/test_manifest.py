@@ -31,7 +31,7 @@ def manifest(folder, *rows):
     return path
 
 
-def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
+def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(folder, monkeypatch):
     monkeypatch.chdir("/")
     first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"})).pairs
     assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", HONEST)
@@ -60,7 +60,7 @@ def test_rows_are_read_relative_to_the_manifest(folder, monkeypatch):
         (GOOD | {"id": "b", "candidate": "a" * 3000}, "File name too long"),
     ],
 )
-def test_a_bad_row_is_skipped_with_manifest_line_and_field(folder, row, named):
+def test_row_when_it_is_bad_is_skipped_with_manifest_line_and_field(folder, row, named):
     path = manifest(folder, GOOD, row, GOOD | {"id": "after"})
     read = read_manifest(path)
     (text,) = read.skipped
@@ -68,7 +68,7 @@ def test_a_bad_row_is_skipped_with_manifest_line_and_field(folder, row, named):
     assert text.startswith(f"{path} line 2: ") and named in text and "\n" not in text and len(text) < 500
 
 
-def test_a_manifest_without_rows_or_without_a_file(folder):
+def test_manifest_when_it_has_no_row_or_no_file_is_refused(folder):
     with pytest.raises(UserError, match="holds no row"):
         read_manifest(manifest(folder, "", "  "))
     with pytest.raises(UserError, match="No such file"):
@@ -77,14 +77,14 @@ def test_a_manifest_without_rows_or_without_a_file(folder):
         read_manifest(manifest(folder, "{", "["))
 
 
-def test_python_itself_in_a_row_is_taken_for_problem_and_candidate(folder):
+def test_row_when_it_holds_python_is_taken_for_problem_and_candidate(folder):
     other_ends = {"problem": "\ufeff" + PROBLEM.replace("\n", "\r"), "candidate": HONEST.replace("\n", "\r\n")}
     for row in ({"problem": PROBLEM, "candidate": "\ufeff" + HONEST}, other_ends):
         (pair,) = read_manifest(manifest(folder, GOOD | row)).pairs
         assert pair.problem.source == PROBLEM and pair.code == HONEST
 
 
-def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(folder):
+def test_verdicts_when_a_file_holds_others_follow_them_in_the_manifests_order(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
     out.write_text('{"id": "other", "verdict": "rejected"}\n')
     pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
@@ -98,7 +98,7 @@ def test_verdicts_are_arranged_in_the_manifest_s_order_after_those_of_others(fol
 @pytest.mark.parametrize(
     "text", ["my notes", json.dumps(GOOD), f"{json.dumps(GOOD)}\n{json.dumps(GOOD | {'id': 'b'})}", PROBLEM, "\n\n{}"]
 )
-def test_an_out_file_that_holds_something_else_stays_as_it_is(folder, text):
+def test_out_file_when_it_holds_something_else_stays_as_it_is(folder, text):
     (out := folder / "out.jsonl").write_text(text)
     with pytest.raises(UserError, match=f"{out}"):
         VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, EvaluationConfig())
@@ -107,7 +107,7 @@ def test_an_out_file_that_holds_something_else_stays_as_it_is(folder, text):
         VerdictFile(Path("/dev/null"), [], EvaluationConfig())
 
 
-def test_verdicts_survive_a_torn_last_line(folder):
+def test_verdicts_when_the_last_line_is_torn_keep_the_others(folder):
     config, out = EvaluationConfig(), folder / "deep" / "out.jsonl"
     pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
     with VerdictFile(out, pairs, config) as file:
@@ -126,7 +126,7 @@ def test_verdicts_survive_a_torn_last_line(folder):
     ]
 
 
-def test_verdicts_about_something_else_are_not_taken_for_these(folder):
+def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
     pairs = read_manifest(manifest(folder, GOOD)).pairs
     with VerdictFile(out, pairs, config) as file:
@@ -145,7 +145,7 @@ def test_verdicts_about_something_else_are_not_taken_for_these(folder):
         VerdictFile(folder, pairs, config)
 
 
-def test_a_summary_leaves_degenerate_problems_out_of_its_means():
+def test_manifest_summary_when_a_problem_is_degenerate_leaves_it_out_of_its_means():
     def row(problem, credited, **more):
         verdict = "accepted" if credited else "rejected"
         return {"problem_hash": problem, "verdict": verdict, "credited_speedup": credited, **more}

@@ -54,7 +54,7 @@ def command(server, tmp_path):
     ]
 
 
-def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(command, server, tmp_path, capsys):
+def test_optimize_when_a_faster_module_exists_saves_it_and_prints_its_use(command, server, tmp_path, capsys):
     assert main([*command, *GIVEN, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
     assert (tmp_path / "net_fast.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
     output = capsys.readouterr().out
@@ -75,7 +75,7 @@ def test_what_is_found_is_saved_beside_the_module_and_its_use_is_told(command, s
     assert "class Model(nn.Module)" in job.source and "torch.randn(4, 8)" in job.source
 
 
-def test_a_file_of_that_name_stays(command, tmp_path):
+def test_optimize_when_a_file_has_the_modules_name_keeps_that_file(command, tmp_path):
     (tmp_path / "net_fast.py").write_text("# mine\n")
     for _ in range(2):
         assert main([*command, *GIVEN]) == 0
@@ -84,7 +84,7 @@ def test_a_file_of_that_name_stays(command, tmp_path):
     assert not (tmp_path / "net_fast_3.py").exists()  # the same again is the same file
 
 
-def test_nothing_faster_is_exit_code_1_and_says_what_was_tried(command, server, tmp_path, capsys):
+def test_optimize_when_nothing_is_faster_exits_with_1_and_prints_what_was_tried(command, server, tmp_path, capsys):
     server.results[:] = [NOTHING]
     assert main([*command, *GIVEN]) == 1
     output = capsys.readouterr().out
@@ -114,19 +114,19 @@ def test_completions_without_a_program_are_named_when_no_candidate_was_tried(com
         (lambda a: [*a[:3], "no address", *GIVEN], "--server no address"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_code_2(command, capsys, change, message):
+def test_optimize_when_given_a_mistake_prints_one_line_and_exits_with_2(command, capsys, change, message):
     assert main(change(command)) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1, error
 
 
-def test_a_job_that_fails_or_is_cancelled_is_said_so(command, server, capsys):
+def test_optimize_when_the_job_fails_or_is_cancelled_prints_it(command, server, capsys):
     server.results[:] = [UserError("the module itself fails")]
     assert main([*command, *GIVEN]) == 2
     assert "the job failed: the module itself fails" in capsys.readouterr().err
 
 
-def test_an_interrupt_leaves_the_job_to_the_server(command, server, monkeypatch, capsys):
+def test_optimize_when_interrupted_leaves_the_job_to_the_server(command, server, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -135,7 +135,7 @@ def test_an_interrupt_leaves_the_job_to_the_server(command, server, monkeypatch,
     assert "the job goes on at the server" in capsys.readouterr().out
 
 
-def test_a_broken_stream_is_followed_from_where_it_was(command, server, tmp_path, monkeypatch, capsys):
+def test_optimize_when_the_stream_breaks_follows_it_from_where_it_was(command, server, tmp_path, monkeypatch, capsys):
     import cudal1_ray.commands.optimize_server as there
 
     monkeypatch.setattr(there, "PAUSE_S", 0.05)
@@ -153,7 +153,7 @@ def test_a_broken_stream_is_followed_from_where_it_was(command, server, tmp_path
     assert capsys.readouterr().out.count("round 1/1") == 1
 
 
-def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(command, server, tmp_path):
+def test_optimize_when_on_a_terminal_prints_a_bar_and_takes_no_text_for_markup(command, server, tmp_path):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200, highlight=False)
     module = Module(str(tmp_path / "net.py"), "randn(4, 8)", "8")
@@ -167,7 +167,7 @@ def test_a_terminal_gets_a_bar_and_hostile_text_is_no_markup(command, server, tm
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "gbk"])
-def test_a_module_is_read_in_the_encoding_that_its_file_names(tmp_path, encoding):
+def test_module_when_its_file_names_an_encoding_is_read_in_it(tmp_path, encoding):
     head = "# -*- coding: gbk -*-\n# 乘以对角矩阵\n" if encoding == "gbk" else "# 乘以对角矩阵\n"
     path = tmp_path / "net.py"
     path.write_bytes((head + NET).encode(encoding))
@@ -175,7 +175,7 @@ def test_a_module_is_read_in_the_encoding_that_its_file_names(tmp_path, encoding
     assert "class Model" in source and "\ufeff" not in source
 
 
-def test_a_module_that_is_no_text_is_refused_with_the_byte(tmp_path):
+def test_module_when_it_is_no_text_is_refused_with_the_byte(tmp_path):
     path = tmp_path / "net.py"
     path.write_bytes(NET.encode() + b"# \xff")
     with pytest.raises(UserError, match="not a text file: byte .* is no utf-8"):

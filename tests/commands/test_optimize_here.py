@@ -13,7 +13,7 @@ from tests.serving.conftest import FAST, MODEL_LEN, make_skilled_model, problem
 pytestmark = pytest.mark.long
 
 
-def test_a_module_is_made_faster_and_its_kernel_lies_beside_it(tmp_path):
+def test_optimize_when_run_without_a_server_saves_a_faster_module_beside_it(tmp_path):
     pytest.importorskip("vllm")
     model = make_skilled_model(tmp_path / "tiny")
     (tmp_path / "module.py").write_text(problem().source)

@@ -66,7 +66,7 @@ def table():
     return portability(problems, verdicts, "cuda", "eager")
 
 
-def test_a_kernel_is_flagged_where_it_is_fast_on_one_type_and_no_gain_on_another(table):
+def test_kernel_when_fast_on_one_type_and_no_gain_on_another_is_flagged(table):
     flags = {line.identity: line.flag for line in table.lines}
     assert flags == {
         "both": "",
@@ -79,7 +79,7 @@ def test_a_kernel_is_flagged_where_it_is_fast_on_one_type_and_no_gain_on_another
     }
 
 
-def test_means_are_of_each_type_and_over_the_kernels_that_all_types_accept(table):
+def test_means_when_types_accept_different_kernels_are_of_those_that_all_accept(table):
     summaries = table.summaries()
     assert summaries["A100"]["accepted"] == 7 and summaries["H100"]["accepted"] == 5 and summaries["H100"]["rows"] == 6
     assert [line.identity for line in table.everywhere] == ["both", "only-a100", "unsure", "slow"]
@@ -90,7 +90,7 @@ def test_means_are_of_each_type_and_over_the_kernels_that_all_types_accept(table
     assert summaries["A100"]["credited"] == 6  # the degenerate problem is left out
 
 
-def test_the_table_is_written_for_readers_and_for_programs(table, tmp_path):
+def test_table_when_written_has_a_page_and_data(table, tmp_path):
     write_table(table, tmp_path)
     text = (tmp_path / "table.md").read_text()
     assert text == markdown_table(table)
@@ -107,7 +107,7 @@ def test_the_table_is_written_for_readers_and_for_programs(table, tmp_path):
 
 
 @pytest.mark.parametrize("most", [40, 3])
-def test_a_terminal_shows_all_of_a_few_kernels_and_the_flagged_ones_of_many(table, most):
+def test_table_when_there_are_many_kernels_prints_the_flagged_ones_only(table, most):
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(rich_table(table, most_kernels=most))
     text = " ".join(console.export_text().split())
@@ -134,14 +134,14 @@ NODES = [
 CLUSTER = ClusterConfig(address="auto", evaluator=RoleConfig(count=1, num_cpus=2, accelerator_type="B200"))
 
 
-def test_a_pool_has_an_evaluator_for_every_gpu_of_its_type():
+def test_pool_when_on_gpus_has_an_evaluator_for_every_gpu_of_its_type():
     pool = make_pool("A100", "cuda", CLUSTER, NODES)
     assert (pool.role.count, pool.role.num_gpus, pool.role.accelerator_type, pool.nodes) == (3, 1, "A100", ())
     assert make_pool("H100", "cuda", CLUSTER, NODES).role.count == 4
     assert make_pool(None, "cuda", CLUSTER, NODES).role.count == 7
 
 
-def test_on_cpus_a_pool_has_an_evaluator_for_every_node_of_its_type():
+def test_pool_when_on_cpus_has_an_evaluator_for_every_node_of_its_type():
     pool = make_pool("A100", "cpu", CLUSTER, NODES)
     assert (pool.role.count, pool.role.num_gpus, pool.role.accelerator_type) == (2, 0, "A100")
     assert pool.nodes == ("a1", "a2")
@@ -149,7 +149,7 @@ def test_on_cpus_a_pool_has_an_evaluator_for_every_node_of_its_type():
 
 
 @pytest.mark.parametrize(("kind", "device"), [("L40", "cuda"), ("L40", "cpu"), ("a100", "cuda")])
-def test_a_type_that_is_not_there_is_named_with_those_that_are(kind, device):
+def test_type_when_the_cluster_lacks_it_is_named_with_those_it_has(kind, device):
     with pytest.raises(UserError, match=f"of type {kind}; types there: A100, H100"):
         make_pool(kind, device, CLUSTER, NODES)
 
@@ -157,7 +157,7 @@ def test_a_type_that_is_not_there_is_named_with_those_that_are(kind, device):
 # The command
 
 
-def test_types_may_be_given_in_every_way():
+def test_types_when_given_in_several_ways_are_the_same():
     assert chosen_types(["A100", "H100,L40", "A100"]) == ["A100", "H100", "L40"]
     for wrong in ("", "A100,", "../A100", "A100/x"):
         with pytest.raises(UserError, match="--on"):
@@ -183,7 +183,7 @@ def folder(tmp_path):
         (("--out", "o", "--on", "A100", "--ray", "127.0.0.1:1"), "--ray 127.0.0.1:1: no cluster answers there"),
     ],
 )
-def test_a_mistake_is_one_line(folder, monkeypatch, capsys, arguments, named):
+def test_portability_when_given_a_mistake_prints_one_line(folder, monkeypatch, capsys, arguments, named):
     monkeypatch.chdir(folder)
     assert main(["evaluate", "--manifest", "pairs.jsonl", *arguments]) == 2
     error = capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_a_mistake_is_one_line(folder, monkeypatch, capsys, arguments, named):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_every_kernel_is_measured_on_every_type_of_a_cluster_of_several_nodes(repository, folder):
+def test_kernels_when_a_cluster_has_several_types_are_measured_on_every_type_once(repository, folder):
     """Three nodes on this machine, two with a type: pools land there, the table comes, and nothing is done twice."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

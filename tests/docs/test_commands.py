@@ -66,12 +66,12 @@ def first_values(override: str) -> str:
     return re.match(r"[^,\[\"']*(\[[^\]]*\])?(\"[^\"]*\")?", override)[0]
 
 
-def test_the_documents_have_commands():
+def test_commands_when_the_documents_are_read_are_many():
     assert len(COMMANDS) > 30
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_composes_as_printed(command, runs):
+def test_command_when_printed_in_a_document_composes(command, runs):
     words = shlex.split(command)[1:]
     if words[0] == "--version" or "--help" in words:
         return

@@ -31,7 +31,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_generated_pages_are_current():
+def test_generated_pages_when_checked_are_current():
     done = subprocess.run(
         [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -40,7 +40,7 @@ def test_generated_pages_are_current():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_links_of_a_page_lead_somewhere(page):
+def test_links_when_a_page_has_them_lead_somewhere(page):
     for link in LINK.findall(page.read_text()):
         target, _, anchor = link.partition("#")
         if target.startswith(("http://", "https://", "mailto:")):
@@ -52,7 +52,7 @@ def test_links_of_a_page_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_settings_that_a_page_names_exist(page):
+def test_settings_when_a_page_names_them_exist(page):
     keys = {*find_keys(Config), *find_keys(ServingConfig)}
     sections = {key.partition(".")[0] for key in keys}
     for name in SETTING.findall(page.read_text()):
@@ -60,23 +60,23 @@ def test_settings_that_a_page_names_exist(page):
             assert name in keys, f"{page.name}: {name}"
 
 
-def test_run_folder_page_names_every_column_of_a_rollout_table():
+def test_run_folder_page_when_read_names_every_column_of_a_rollout_table():
     text = (ROOT / "docs" / "run-folder.md").read_text()
     assert [name for name in SCHEMA.names if f"`{name}`" not in text] == []
 
 
-def test_every_preset_group_has_a_section():
+def test_presets_page_when_read_has_a_section_for_every_group():
     text = (ROOT / "docs" / "reference" / "presets.md").read_text()
     assert all(f"## `{group}`" in text for group in all_presets())
 
 
-def test_the_front_page_is_short():
+def test_front_page_when_read_is_short():
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 120 and len(text.split()) <= 1200
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="make docs installs mkdocs")
-def test_the_site_builds_strictly(tmp_path):
+def test_site_when_built_strictly_has_no_warning(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -39,12 +39,12 @@ def by_name(name: str) -> cuda_suite.Sample:
 
 
 @pytest.mark.parametrize("category", GPU_MATTERS)
-def test_two_variants_of_every_category_that_a_gpu_shows(category):
+def test_category_when_a_gpu_can_show_it_has_two_samples(category):
     assert sum(sample.name.startswith(category) for sample in ADVERSARIAL) >= 2
 
 
 @pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
-def test_the_sample_is_whole_and_the_gate_calls_it_nothing_that_it_is_not(sample):
+def test_sample_when_checked_statically_is_whole_and_given_no_wrong_name(sample):
     tree = ast.parse(sample.code)
     assert ast.get_docstring(tree)
     assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
@@ -54,7 +54,7 @@ def test_the_sample_is_whole_and_the_gate_calls_it_nothing_that_it_is_not(sample
     assert finding is None or finding.reason in sample.reasons, finding
 
 
-def test_a_gain_that_was_not_earned_is_seen():
+def test_complaints_when_a_gain_was_not_earned_name_it():
     sample = by_name("async_stream_unjoined")
     sold = Verdict("p", "accepted", speedup=1.2, credited_speedup=1.2)
     assert cuda_suite.complaints(sample, None, sold)
@@ -65,7 +65,7 @@ def test_a_gain_that_was_not_earned_is_seen():
     assert cuda_suite.complaints(sample, Finding("unparsable", ""), Verdict.rejected("p", "async_stream"))
 
 
-def test_a_control_that_is_evaluated_wrongly_is_seen():
+def test_complaints_when_a_control_is_evaluated_wrongly_name_it():
     control, tail = HONEST["in_place"], HONEST["diag_broadcast"]
     assert cuda_suite.control_complaints(control, Verdict.rejected("p", "crash"))
     assert cuda_suite.control_complaints(control, Verdict("p", "accepted", speedup=1.6, credited_speedup=1.6))
@@ -90,7 +90,7 @@ def gated(tmp_path_factory):
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
-def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, sample):
+def test_sample_when_evaluated_without_the_gate_earns_nothing_and_harms_no_later_verdict(ungated, sample):
     if sample.name.startswith(cuda_suite.WRITERS) and not cuda_suite.keeps_files(ungated):
         pytest.skip("it would write anywhere: the sandbox here keeps no files")
     row = cuda_suite.evaluate(sample, ungated)
@@ -101,7 +101,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sample", ADVERSARIAL, ids=lambda sample: sample.name)
-def test_with_the_gate_it_is_named_for_what_it_is(gated, sample):
+def test_sample_when_evaluated_with_the_gate_is_refused_by_its_name(gated, sample):
     if cuda_suite.gate(sample) is None:
         pytest.skip("the gate sees nothing: evaluated as it is without it")
     verdict = gated.evaluate(sample.problem, sample.code)

@@ -16,14 +16,14 @@ def switches():
     torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = held
 
 
-def test_tuned_eager_on_a_gpu_has_tf32_and_cudnns_search(switches):
+def test_tuned_eager_when_on_a_gpu_has_tf32_and_cudnns_search(switches):
     model = torch.nn.Linear(4, 4)
     assert dress(model, "tuned_eager", "cuda") is model
     assert torch.backends.cudnn.benchmark and torch.backends.cudnn.allow_tf32
     assert torch.backends.cuda.matmul.allow_tf32 and torch.get_float32_matmul_precision() == "high"
 
 
-def test_tuned_eager_on_a_cpu_is_channels_last():
+def test_tuned_eager_when_on_a_cpu_is_channels_last():
     model = dress(torch.nn.Conv2d(4, 4, 3), "tuned_eager", "cpu")
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -48,12 +48,12 @@ def _evaluate_against(path, body):
         return evaluator.evaluate(problem("chain"), renamed("chain"))
 
 
-def test_a_baseline_of_ones_own_is_what_the_candidate_is_timed_against(tmp_path):
+def test_baseline_when_a_file_defines_it_is_what_the_candidate_is_timed_against(tmp_path):
     verdict = _evaluate_against(tmp_path / "own.py", "return lambda *given: (model(*given), model(*given))[1]")
     assert verdict.accepted and verdict.timed_runs > 0  # and not credited with the reference's own 1.0
 
 
-def test_a_baseline_of_ones_own_that_fails_is_named_as_the_references_fault(tmp_path):
+def test_baseline_when_its_file_fails_is_the_references_fault(tmp_path):
     verdict = _evaluate_against(tmp_path / "own.py", "raise RuntimeError('no such layout')")
     assert verdict.reasons == ("reference_error",)
     assert "no such layout (line 5 of baseline.py)" in verdict.detail
@@ -63,17 +63,17 @@ def test_a_baseline_of_ones_own_that_fails_is_named_as_the_references_fault(tmp_
     "text, words",
     [("def dress(model:\n", "not valid Python, line 1"), ("def undress(model): ...\n", "defines no function")],
 )
-def test_a_file_that_is_no_baseline_says_why(tmp_path, text, words):
+def test_baseline_when_its_file_defines_none_states_why(tmp_path, text, words):
     (tmp_path / "own.py").write_text(text)
     complaint = check_baseline(str(tmp_path / "own.py"), "cpu")
     assert words in complaint and "own.py" in complaint
 
 
-def test_a_baselines_file_that_is_not_there_is_named():
+def test_baseline_when_its_file_is_missing_names_it():
     assert check_baseline("gone.py", "cpu") == "gone.py: No such file or directory"
 
 
-def test_opened_problems_are_kept_for_the_text_of_a_baseline(tmp_path):
+def test_problem_cache_when_a_baselines_text_differs_keeps_problems_apart(tmp_path):
     from cudal1_ray.evaluation.config import EvaluationConfig
     from cudal1_ray.evaluation.referee.store import SessionStore
 
@@ -87,7 +87,7 @@ def test_opened_problems_are_kept_for_the_text_of_a_baseline(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", BASELINES)
-def test_every_baseline_is_measured_on_a_gpu(name):
+def test_baselines_when_on_a_gpu_are_measured(name):
     from problems_for_tests import problem, renamed
 
     from cudal1_ray.config import load_config
@@ -103,7 +103,7 @@ def test_every_baseline_is_measured_on_a_gpu(name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("share, kept", [(0.0, False), (1.0, True)])
-def test_a_reference_is_kept_only_where_the_gpu_has_room_for_it(monkeypatch, share, kept):
+def test_reference_when_the_gpu_has_no_room_is_not_kept(monkeypatch, share, kept):
     from problems_for_tests import problem, renamed
 
     from cudal1_ray.config import load_config

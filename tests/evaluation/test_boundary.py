@@ -42,19 +42,19 @@ def _reached() -> set[str]:
     return reached
 
 
-def test_what_runs_beside_a_candidate_imports_nothing_of_the_trusted_side():
+def test_inside_when_imported_reaches_nothing_of_the_trusted_side():
     outside = {name for name in _reached() if not name.startswith(("inside/", *(f"{package}/" for package in SHARED)))}
     assert not outside
 
 
 @pytest.mark.parametrize("folder", SHARED)
-def test_what_both_sides_share_imports_neither_of_them(folder):
+def test_shared_folders_when_imported_reach_neither_side(folder):
     shared = {name for name in _reached() if name.startswith(f"{folder}/")}
     assert shared
     assert not any(module.startswith("inside/") for name in shared for module in _imported(EVALUATION / f"{name}.py"))
 
 
-def test_the_trusted_side_imports_nothing_that_runs_beside_a_candidate():
+def test_trusted_side_when_imported_reaches_nothing_of_inside():
     own = [
         path for path in EVALUATION.rglob("*.py") if path.relative_to(EVALUATION).parts[0] not in ("inside", *SHARED)
     ]

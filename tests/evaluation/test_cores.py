@@ -16,7 +16,7 @@ ALL = sorted(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="one core: nothing to choose")
 
 
-def test_evaluators_keep_apart_while_there_is_room(tmp_path):
+def test_cores_when_evaluators_share_a_machine_are_distinct_while_there_is_room(tmp_path):
     held = [shared_cores(1, "cpu", str(tmp_path)) for _ in ALL]
     assert sorted(cores.numbers[0] for cores in held) == ALL
     late = shared_cores(1, "cpu", str(tmp_path))  # shares one with another evaluator
@@ -28,7 +28,7 @@ def test_evaluators_keep_apart_while_there_is_room(tmp_path):
         cores.close()
 
 
-def test_a_dead_holder_leaves_its_core(tmp_path):
+def test_core_when_its_holder_died_is_free(tmp_path):
     if (child := os.fork()) == 0:
         held = [shared_cores(1, "cpu", str(tmp_path)) for _ in ALL]
         os._exit(len({cores.numbers[0] for cores in held}))
@@ -37,13 +37,13 @@ def test_a_dead_holder_leaves_its_core(tmp_path):
     assert sorted(cores.numbers[0] for cores in held) == ALL
 
 
-def test_nothing_is_pinned_where_that_would_mean_nothing(tmp_path):
+def test_cores_when_pinning_has_no_use_are_none(tmp_path):
     assert (
         shared_cores(len(ALL), "cpu", str(tmp_path)).numbers == shared_cores(1, "cuda:0", str(tmp_path)).numbers == []
     )
 
 
-def test_without_a_folder_for_locks_cores_are_taken_by_chance(tmp_path):
+def test_cores_when_there_is_no_folder_for_locks_are_drawn(tmp_path):
     (tmp_path / "file").write_text("")
     assert len(shared_cores(1, "cpu", str(tmp_path / "file")).numbers) == 1
 
@@ -60,7 +60,7 @@ def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[i
     return left, siblings
 
 
-def test_what_is_started_keeps_away_from_the_measuring_cores(tmp_path):
+def test_processes_when_started_keep_away_from_the_measuring_cores(tmp_path):
     left, siblings = left_by_a_process([max(ALL)], str(tmp_path))
     assert max(ALL) in siblings and left == (sorted(set(ALL) - set(siblings)) or ALL)
 
@@ -75,17 +75,17 @@ def sixteen(monkeypatch):
 
 
 @pytest.mark.parametrize(("count", "spared"), [(1, 0), (4, 0), (5, 1), (8, 1), (10, 2), (16, 3), (64, 3)])
-def test_only_a_machine_with_cores_enough_spares_some(sixteen, tmp_path, count, spared):
+def test_measuring_cores_when_a_machine_has_few_cores_are_none(sixteen, tmp_path, count, spared):
     sixteen.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
     assert measuring_cores(str(tmp_path)).numbers == list(range(spared))
 
 
-def test_halves_of_one_core_are_spared_together(sixteen, tmp_path):
+def test_measuring_cores_when_two_are_halves_of_one_are_spared_together(sixteen, tmp_path):
     sixteen.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core, core ^ 1})
     assert measuring_cores(str(tmp_path)).numbers == [0, 2, 4]
 
 
-def test_evaluators_of_two_devices_spare_different_cores(sixteen, tmp_path):
+def test_measuring_cores_when_evaluators_are_of_two_devices_differ(sixteen, tmp_path):
     folder, rest = str(tmp_path), []
     first, second = measuring_cores(folder), measuring_cores(folder)
     assert (first.numbers, second.numbers) == ([0, 1, 2], [3, 4])
@@ -106,7 +106,7 @@ def test_choosing_when_every_core_is_taken_only_leaves_the_own_core(sixteen, tmp
     assert rest == [[3]]
 
 
-def test_a_core_that_a_dead_evaluator_spared_can_be_had_again(tmp_path):
+def test_measuring_core_when_its_evaluator_died_is_free(tmp_path):
     (tmp_path / f"measuring-{max(ALL)}").touch()  # as the dead leave it
     left, _ = left_by_a_process([], str(tmp_path))
     assert left == ALL
@@ -122,7 +122,7 @@ def watch():
     sleeper.wait()
 
 
-def test_measured_process_launches_from_one_core_and_leaves_it_in_the_end(watch):
+def test_launch_core_when_left_gives_the_process_its_cores_back(watch):
     before = os.sched_getaffinity(0)
     with LaunchCore([watch], [max(ALL)]) as core:
         assert core.number == max(ALL) and os.sched_getaffinity(watch.pid) == {core.number}

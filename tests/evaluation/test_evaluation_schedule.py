@@ -39,7 +39,7 @@ def evaluated(schedule: Schedule, problem: str, workers: list[int], **how: bool)
     return worker
 
 
-def test_a_candidate_goes_to_a_free_worker_that_has_its_problem(slots):
+def test_candidate_when_a_free_worker_has_its_problem_goes_there(slots):
     a, b = submit(slots, "ab")
     slots.assign([0, 1])
     assert (a.worker, b.worker) == (0, 1)
@@ -47,26 +47,26 @@ def test_a_candidate_goes_to_a_free_worker_that_has_its_problem(slots):
     assert [evaluated(slots, problem, [0, 1]) for problem in "abba"] == [0, 1, 1, 0]
 
 
-def test_a_worker_that_has_a_problem_gets_its_candidate_before_older_ones(slots, clock):
+def test_worker_when_it_has_a_problem_gets_its_candidate_before_older_ones(slots, clock):
     evaluated(slots, "a", [0])
     b, a = submit(slots, "ba")
     assert slots.assign([0]) == [a] and b.worker is None
 
 
-def test_a_stream_of_candidates_of_one_problem_does_not_keep_another_waiting(slots, clock):
+def test_stream_of_candidates_when_of_one_problem_does_not_keep_another_waiting(slots, clock):
     evaluated(slots, "a", [0])
     b, a = submit(slots, "ba")
     clock[0] = schedule_module.FAIR_S + 1.0
     assert slots.assign([0]) == [b]
 
 
-def test_a_worker_forgets_problems_that_were_long_ago(slots):
+def test_worker_when_problems_are_long_ago_forgets_them(slots):
     for problem in "abac":
         evaluated(slots, problem, [0])
     assert list(slots._known[0]) == ["a", "c"]
 
 
-def test_candidates_of_a_problem_that_is_being_opened_wait_for_that(slots):
+def test_candidates_when_their_problem_is_being_opened_wait(slots):
     first, second, other = submit(slots, "aab")
     assert slots.assign([0, 1]) == [first, other]
     slots.done(other)
@@ -75,28 +75,28 @@ def test_candidates_of_a_problem_that_is_being_opened_wait_for_that(slots):
     assert slots.assign([1]) == [second]
 
 
-def test_candidates_of_a_problem_that_can_be_read_begin_while_its_first_one_goes_on(slots):
+def test_candidates_when_their_problem_can_be_read_begin_beside_its_first(slots):
     first, second = submit(slots, "aa")
     assert slots.assign([0, 1]) == [first]
     slots.opened("a")
     assert slots.assign([1]) == [second]
 
 
-def test_the_first_candidate_of_each_problem_goes_before_the_others(clock):
+def test_first_candidates_when_problems_wait_go_before_the_others(clock):
     schedule = Schedule(room=5, familiar=6)
     works = submit(schedule, "aaaabbbc")
     schedule.assign([0])
     assert [work.problem for work in works if work.worker is None] == ["a", "b", "b"]
 
 
-def test_problems_are_begun_first_up_to_as_many_as_there_are_slots(clock):
+def test_problems_when_there_are_slots_are_begun_first_up_to_their_number(clock):
     schedule = Schedule(room=3, familiar=2, remembered=2)
     works = submit(schedule, "aaabbc")
     schedule.assign([0])
     assert [work.work_id for work in works if work.worker == 0] == ["a0", "a1", "b3"]
 
 
-def test_an_endless_candidate_keeps_the_others_of_its_problem_one_at_a_time_for_a_while(slots, clock):
+def test_candidate_when_endless_holds_up_its_problem_one_at_a_time_for_a_while(slots, clock):
     _, second, third = submit(slots, "aaa")
     slots.assign([0])
     clock[0] = 21.0
@@ -105,21 +105,21 @@ def test_an_endless_candidate_keeps_the_others_of_its_problem_one_at_a_time_for_
     assert slots.assign([2]) == [third]
 
 
-def test_the_next_candidate_opens_a_problem_that_the_first_was_refused_without(slots):
+def test_problem_when_its_first_candidate_was_refused_is_opened_by_the_next(slots):
     evaluated(slots, "a", [0], opened=False)
     _, second = submit(slots, "aa")
     slots.assign([0, 1])
     assert second.worker is None
 
 
-def test_candidates_of_an_opened_problem_go_to_any_free_worker(slots):
+def test_candidates_when_their_problem_is_open_go_to_any_free_worker(slots):
     evaluated(slots, "a", [0])
     works = submit(slots, "aa")
     slots.assign([0, 1])
     assert {work.worker for work in works} == {0, 1}
 
 
-def test_what_a_dead_worker_had_goes_alone_to_workers_that_have_nothing(clock):
+def test_candidates_when_their_worker_died_go_alone_to_empty_workers(clock):
     schedule = Schedule(room=3)
     works = submit(schedule, "abc")
     schedule.assign([0])
@@ -133,7 +133,7 @@ def test_what_a_dead_worker_had_goes_alone_to_workers_that_have_nothing(clock):
     assert schedule.assign([0, 1]) == [late]
 
 
-def test_a_candidate_that_takes_every_worker_down_is_given_up():
+def test_candidate_when_it_takes_every_worker_down_is_given_up():
     schedule, (work,) = Schedule(), [Work("a", "a")]
     schedule.submit(work)
     ends = []
@@ -144,7 +144,7 @@ def test_a_candidate_that_takes_every_worker_down_is_given_up():
     schedule.done(work)
 
 
-def test_a_candidate_that_is_measured_again_goes_first_and_only_where_it_may():
+def test_candidate_when_measured_again_goes_first_and_only_where_it_may():
     schedule = Schedule(may=lambda work, worker: not (work.measured and worker == 0))
     fast, *_ = submit(schedule, "abc")
     schedule.assign([0])
@@ -154,7 +154,7 @@ def test_a_candidate_that_is_measured_again_goes_first_and_only_where_it_may():
     assert schedule.assign([1]) == [fast]
 
 
-def test_members_of_a_fleet_are_filled_evenly_and_by_problem(clock):
+def test_members_when_a_fleet_is_filled_are_filled_evenly_and_by_problem(clock):
     schedule = Schedule(room=5, familiar=2)
     works = submit(schedule, "abbaab")
     schedule.assign([0, 1])
@@ -164,7 +164,7 @@ def test_members_of_a_fleet_are_filled_evenly_and_by_problem(clock):
     assert [schedule.load(worker) for worker in (0, 1)] == [5, 5] and sum(work.worker is None for work in many) == 1
 
 
-def test_a_candidate_that_is_no_longer_wanted_leaves_the_queue(slots):
+def test_candidate_when_no_longer_wanted_leaves_the_queue(slots):
     (work,) = submit(slots, "a")
     slots.done(work, opened=False)
     assert slots.assign([0]) == []

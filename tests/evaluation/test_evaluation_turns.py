@@ -24,7 +24,7 @@ LOCKED, BETWEEN_PROCESSES = pytest.mark.timeout(15), pytest.mark.timeout(60)
     ("measure", "measure", True), ("candidate", "candidate", False), ("candidate", "alone", True),
     ("alone", "candidate", True),
 ])  # fmt: skip
-def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, next_turn, waits):
+def test_turns_when_one_is_exclusive_admit_it_alone_and_shared_ones_together(tmp_path, held, next_turn, waits):
     context = multiprocessing.get_context("spawn")
     path, events = str(tmp_path / "turns"), [context.Event() for _ in range(6)]
     first = context.Process(target=hold, args=(path, held, events[0], events[1], events[4]))
@@ -43,7 +43,7 @@ def test_one_measures_alone_and_others_beside_each_other(tmp_path, held, next_tu
 
 
 @BETWEEN_PROCESSES
-def test_waiting_exclusive_turn_is_not_overtaken(tmp_path):
+def test_exclusive_turn_when_waiting_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
     events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
     holder, waiter, late = (
@@ -66,7 +66,7 @@ def test_waiting_exclusive_turn_is_not_overtaken(tmp_path):
 
 
 @LOCKED
-def test_shared_turn_beyond_its_limit_does_not_block_others(tmp_path):
+def test_shared_turn_when_beyond_its_limit_does_not_block_others(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.beside_others(longest_s=0.1):
         with other.alone():  # comes to it although the slow one has not ended
@@ -77,7 +77,7 @@ def test_shared_turn_beyond_its_limit_does_not_block_others(tmp_path):
 
 
 @LOCKED
-def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
+def test_turn_when_questions_follow_is_kept_for_them(tmp_path):
     mine, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     room = mine._measuring
 
@@ -103,7 +103,7 @@ def test_a_turn_is_kept_for_the_questions_that_follow(tmp_path):
 
 
 @LOCKED
-def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
+def test_device_when_it_rests_is_not_used(tmp_path, monkeypatch):
     mine, steps = Turns(str(tmp_path / "turns")), []
 
     def is_free() -> bool:
@@ -123,7 +123,7 @@ def test_device_is_not_used_while_it_rests(tmp_path, monkeypatch):
 
 
 @BETWEEN_PROCESSES
-def test_a_killed_holder_gives_its_turn_up(tmp_path):
+def test_turn_when_its_holder_is_killed_is_free(tmp_path):
     context = multiprocessing.get_context("spawn")
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
     holder = context.Process(target=hold, args=(path, "measure", entered, never, trying))
@@ -138,7 +138,7 @@ def test_a_killed_holder_gives_its_turn_up(tmp_path):
 
 
 @LOCKED
-def test_exclusive_turn_beyond_its_limit_does_not_block_others(tmp_path):
+def test_exclusive_turn_when_beyond_its_limit_does_not_block_others(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.alone(longest_s=0.1), other.alone():
         pass

@@ -25,7 +25,7 @@ HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 SLOW_TO_IMPORT = "import time\ntime.sleep(0.6)\n" + HONEST
 
 
-def test_the_fork_server_is_killed_in_the_middle(evaluator):
+def test_evaluation_when_the_fork_server_is_killed_under_it_is_repeated(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
     victim = evaluator._server.process.pid
     timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
@@ -77,14 +77,14 @@ def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
         assert not evaluator._problems._sessions
 
 
-def test_the_fork_server_is_killed_between_evaluations(evaluator):
+def test_evaluation_when_the_fork_server_was_killed_before_starts_another(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
     os.kill(evaluator._server.process.pid, signal.SIGKILL)
     time.sleep(0.1)
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
+def test_verdict_when_a_contestant_is_killed_from_outside_is_not_lost(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
 
     def kill_contestants():
@@ -102,7 +102,7 @@ def test_a_contestant_killed_from_outside_costs_no_verdict(evaluator):
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-def test_nothing_outlives_the_evaluator():
+def test_processes_when_the_evaluator_closes_end():
     with Evaluator(quick_config()) as evaluator:
         assert evaluator.evaluate(problem("chain"), HONEST).accepted
         started = {evaluator._server.process.pid}
@@ -110,7 +110,7 @@ def test_nothing_outlives_the_evaluator():
     assert not any(os.path.exists(f"/proc/{pid}") for pid in started)
 
 
-def test_everything_dies_with_a_killed_owner():
+def test_processes_when_their_owner_is_killed_end():
     code = (
         "import sys, time\n"
         f"sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
@@ -150,14 +150,14 @@ def _runs(pid: int) -> bool:
          "reference_error"),
     ],
 )  # fmt: skip
-def test_a_broken_problem_is_a_verdict(evaluator, source, reason):
+def test_problem_when_broken_gets_a_verdict(evaluator, source, reason):
     code = "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
     verdict = evaluator.evaluate(Problem("test/broken", source, "broken"), code)
     assert verdict.reasons == (reason,)
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-def test_what_cannot_be_had_is_said_in_one_line():
+def test_evaluator_when_its_settings_cannot_work_refuses_them_in_one_line():
     with pytest.raises(UserError, match="against"):
         Evaluator(EvaluationConfig(against="magic"))
     with pytest.raises(UserError, match="cuda_graph"):
@@ -167,7 +167,7 @@ def test_what_cannot_be_had_is_said_in_one_line():
             evaluator.sandbox_level()
 
 
-def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):
+def test_evaluator_when_it_fails_itself_loses_one_verdict_only(evaluator, monkeypatch):
     def broken(*arguments):
         raise ZeroDivisionError("of all things")
 
@@ -185,7 +185,7 @@ def test_a_fault_of_our_own_costs_one_verdict(evaluator, monkeypatch):
         HONEST.replace("return self.norm", "return {'\\ud800': x} or self"),
     ],
 )
-def test_text_that_is_no_unicode_ends_in_a_verdict(evaluator, text):
+def test_text_when_it_is_no_unicode_gets_a_verdict(evaluator, text):
     verdict = evaluator.evaluate(problem("chain"), text)
     assert verdict.reasons == ("runtime_error",) and "ud800" in verdict.detail, verdict
     assert evaluator.evaluate(problem("chain"), HONEST).accepted

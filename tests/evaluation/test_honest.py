@@ -17,7 +17,7 @@ SAMPLES = sorted(load_samples("cpu", "honest"), key=lambda sample: sample.proble
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_accepted_and_credited(evaluator, sample):
+def test_honest_sample_when_evaluated_is_accepted_and_credited(evaluator, sample):
     verdict = evaluator.evaluate(sample.problem, sample.code)
     assert verdict.accepted, verdict
     assert verdict.speedup_low <= verdict.speedup == verdict.credited_speedup <= verdict.speedup_high
@@ -30,7 +30,7 @@ def test_accepted_and_credited(evaluator, sample):
     assert pairs and min(pairs) * 0.999 <= verdict.speedup <= max(pairs) * 1.001
 
 
-def test_a_real_gain_is_credited(evaluator):
+def test_candidate_when_it_is_faster_is_credited(evaluator):
     source = """
 import torch
 import torch.nn as nn
@@ -53,7 +53,7 @@ def get_init_inputs():
     assert verdict.accepted and verdict.credited_speedup > 1.0, verdict
 
 
-def test_the_reference_itself_is_measured_where_that_is_allowed():
+def test_reference_when_a_rule_allows_it_is_measured_against_itself():
     config = quick_config()
     config.rules.same_operations = "measure"
     with Evaluator(config) as evaluator:
@@ -61,7 +61,7 @@ def test_the_reference_itself_is_measured_where_that_is_allowed():
     assert verdict.accepted and verdict.speedup_low <= verdict.speedup <= verdict.speedup_high, verdict
 
 
-def test_channels_last_is_no_crime(evaluator):
+def test_channels_last_when_a_candidate_uses_it_is_accepted(evaluator):
     source = """
 import torch
 import torch.nn as nn
@@ -92,7 +92,7 @@ def get_init_inputs():
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("contestants", [1, 3])
-def test_torch_compile(contestants):
+def test_torch_compile_when_a_candidate_uses_it_is_accepted(contestants):
     code = renamed("chain").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
     config = EvaluationConfig()
     # The compiler runs inside the first call: minutes, where every core has other work as well.
@@ -127,7 +127,7 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", ["plain", "triton"])  # code that compiles in calls is measured in one process
-def test_a_first_call_may_start_a_compiler_in_every_process(name):
+def test_first_call_when_a_compiler_starts_in_every_process_has_the_time(name):
     config = quick_config()
     config.check.static_gate = False
     config.timing.contestants, config.timing.half_width = 3, 0.5
@@ -136,7 +136,7 @@ def test_a_first_call_may_start_a_compiler_in_every_process(name):
     assert verdict.accepted, verdict
 
 
-def test_trials_of_rows_that_sum_to_one_leave_out_shifts_that_break_it(evaluator):
+def test_trials_when_rows_sum_to_one_leave_out_shifts_that_break_it(evaluator):
     session = evaluator._problems.session(problem("divergence"), has_room=True)
     kinds = [trial.kind for trial in session.trials]
     assert kinds[:3] == ["own", "own", "larger"] and kinds[-1] == "batch" and "raised" not in kinds
@@ -161,7 +161,7 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
     assert len(opened) == 3 + opening._OTHER_WEIGHTS
 
 
-def test_two_sets_of_inputs_that_give_the_same_number_by_chance_make_no_problem_degenerate(monkeypatch):
+def test_problem_when_two_input_sets_agree_by_chance_is_not_degenerate(monkeypatch):
     indistinguishable, counts = opening.indistinguishable, []
 
     def by_chance(trials, device):

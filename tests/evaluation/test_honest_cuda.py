@@ -20,12 +20,12 @@ HONEST = cuda_suite.read_samples("honest")
 
 
 @pytest.mark.parametrize("sample", HONEST, ids=lambda sample: sample.name)
-def test_the_gate_lets_it_pass(sample):
+def test_honest_sample_when_checked_statically_is_not_refused(sample):
     assert ast.get_docstring(ast.parse(sample.code))
     assert cuda_suite.gate(sample) is None
 
 
-def test_enough_kinds_over_enough_problems():
+def test_honest_samples_when_counted_cover_kinds_and_problems():
     assert len(HONEST) >= 25
     assert len({sample.problem.name for sample in HONEST}) >= 8
     assert sum(sample.least > 1 for sample in HONEST) >= 8
@@ -40,7 +40,7 @@ def evaluator(tmp_path_factory):
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sample", HONEST, ids=lambda sample: sample.name)
-def test_accepted_and_credited(evaluator, sample):
+def test_honest_cuda_sample_when_evaluated_is_accepted_and_credited(evaluator, sample):
     row = cuda_suite.evaluate(sample, evaluator)
     assert not row.complaints, row
     assert row.low <= row.speedup <= row.high
@@ -58,7 +58,7 @@ class ModelNew(Model):
 
 @pytest.mark.gpu
 @pytest.mark.timeout(300)
-def test_a_slow_host_is_not_seen_on_the_device_alone():
+def test_device_time_when_the_host_is_slow_leaves_it_out():
     config = cuda_suite.cuda_config("honest")
     config.timing.device_alone = True
     with Evaluator(config) as evaluator:

@@ -68,7 +68,7 @@ def opened(evaluator: Evaluator):
     return next(reversed(evaluator._problems._sessions.values()))
 
 
-def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
+def test_large_problem_when_a_candidate_is_honest_accepts_it_with_small_trials(evaluator):
     verdict = evaluator.evaluate(large(), HONEST)
     assert verdict.accepted, verdict
     session = opened(evaluator)
@@ -81,7 +81,7 @@ def test_the_honest_one_is_accepted_and_trials_are_small(evaluator):
     assert not any(trial.values for trial in session.own)
 
 
-def test_the_largest_inputs_never_lie_in_memory_twice(evaluator, monkeypatch):
+def test_large_problem_when_opened_holds_its_largest_inputs_once(evaluator, monkeypatch):
     prepared: list[bool] = []
     ask = timed_contestant.TimedContestant.ask
 
@@ -98,23 +98,23 @@ def test_the_largest_inputs_never_lie_in_memory_twice(evaluator, monkeypatch):
 
 
 @pytest.mark.parametrize("code", [HALF, ONE_BATCH])
-def test_half_of_the_work_and_one_batch_size_are_seen(evaluator, code):
+def test_large_problem_when_half_the_work_or_one_batch_is_done_refuses_it(evaluator, code):
     verdict = evaluator.evaluate(large(), code)
     assert not verdict.accepted and set(verdict.reasons) & {"partial_compute", "wrong_output", "shape_overfit"}
 
 
-def test_whether_fixed_inputs_matter_is_asked_at_their_own_size(evaluator):
+def test_large_problem_when_inputs_are_fixed_is_tried_at_their_own_size(evaluator):
     fixed = large("torch.linspace(-1, 1, 768 * 1024).view(768, 1024)")
     verdict = evaluator.evaluate(fixed, HONEST)
     assert verdict.accepted and not verdict.degenerate, verdict
 
 
-def test_a_constant_output_is_degenerate(evaluator):
+def test_large_problem_when_its_output_is_constant_is_degenerate(evaluator):
     verdict = evaluator.evaluate(large(factor="0.0 + torch.arange(1024.0) - x"), HONEST)
     assert verdict.reasons == ("degenerate_input",) and verdict.degenerate, verdict
 
 
-def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatch):
+def test_large_outputs_when_compared_keep_their_own_precision(monkeypatch):
     """9 MiB of outputs, whole: in double precision they would be copied twice over, again and again."""
     config, twins = quick_config(), []
 
@@ -133,7 +133,7 @@ def test_what_is_not_small_comes_and_is_compared_in_its_own_precision(monkeypatc
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), nearly).reasons == ("precision_downgrade",)
 
 
-def test_a_very_large_problem_waits_until_it_is_alone(tmp_path, monkeypatch):
+def test_very_large_problem_when_opened_waits_for_an_exclusive_turn(tmp_path, monkeypatch):
     monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
     config = quick_config()
     path = str(tmp_path / "turns")
@@ -149,7 +149,7 @@ def test_a_very_large_problem_waits_until_it_is_alone(tmp_path, monkeypatch):
     others.close()
 
 
-def test_problems_are_held_ready_as_far_as_memory_allows():
+def test_problems_when_memory_is_short_are_held_ready_as_far_as_it_allows():
     config = quick_config()
     config.live_references, config.live_mib = 8, 16
     with Evaluator(config) as evaluator:
@@ -175,12 +175,12 @@ TORCH = (
     ("memory_limit", TORCH.format(wanted="90.00 GiB", free="109.20 GiB", held="30.00 GiB"), False),
     ("memory_limit", TORCH.format(wanted="512.00 MiB", free="12.00 MiB", held="30.00 GiB"), True),
 ])  # fmt: skip
-def test_shortage_caused_by_other_processes_is_distinguished_from_exceeded_limits(reason, detail, others):
+def test_shortage_when_other_processes_caused_it_differs_from_exceeded_limits(reason, detail, others):
     assert others_may_have_it(Verdict.rejected("p", reason, detail)) == others
 
 
 @pytest.mark.parametrize(("short", "tried"), [(0, [False]), (1, [False, False]), (2, [False, False, True])])
-def test_full_gpu_is_tried_again_beside_others_before_waiting_for_their_ends(tmp_path, monkeypatch, short, tried):
+def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(tmp_path, monkeypatch, short, tried):
     had_room: list[bool] = []
 
     def attempt(problem, *_, has_room):

@@ -29,7 +29,7 @@ for number in range(10):
 """
 
 
-def test_freed_memory_stays_with_the_process():
+def test_memory_when_freed_stays_with_the_process():
     environment = ForkServer(quick_config())._environment(sys.path)
     command = [sys.executable, "-c", FAULTS]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
@@ -43,7 +43,7 @@ def evaluator():
         yield evaluator
 
 
-def test_both_sides_move_by_as_much(evaluator):
+def test_memory_places_when_calls_go_on_move_equally_on_both_sides(evaluator):
     chain = problem("chain")
     session = evaluator._problems.session(chain, has_room=True)
     code = chain.source + "\n\nclass ModelNew(Model):\n    pass\n"
@@ -69,7 +69,7 @@ def test_both_sides_move_by_as_much(evaluator):
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_every_calls_temporary_memory_lies_elsewhere():
+def test_temporary_memory_when_on_a_gpu_lies_elsewhere_in_every_call():
     from cudal1_ray.evaluation.exchange.messages import DeviceSettings
     from cudal1_ray.evaluation.inside.cuda_device import open_device
 

@@ -58,7 +58,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("code", SAME.values(), ids=SAME)
-def test_candidate_of_the_reference_s_own_operations_is_credited_with_exactly_one(evaluator, code):
+def test_candidate_when_it_has_the_references_operations_is_credited_with_one(evaluator, code):
     verdict = evaluator.evaluate(problem("chain"), code)
     assert verdict.accepted and verdict.same_operations and "same_operations" in verdict.flags, verdict
     figures = (verdict.speedup, verdict.speedup_low, verdict.speedup_high, verdict.credited_speedup)
@@ -67,7 +67,7 @@ def test_candidate_of_the_reference_s_own_operations_is_credited_with_exactly_on
 
 
 @pytest.mark.parametrize("name", ["in_place", "one_more", "copy"])
-def test_candidate_of_other_operations_is_measured(evaluator, name):
+def test_candidate_when_it_has_other_operations_is_measured(evaluator, name):
     verdict = evaluator.evaluate(problem("chain"), OTHER[name])
     assert verdict.accepted and not verdict.same_operations and verdict.timed_runs, verdict
 
@@ -101,14 +101,14 @@ def get_init_inputs():
 )
 
 
-def test_helper_class_that_is_optimised_is_an_improvement(evaluator):
+def test_helper_class_when_optimised_is_an_improvement(evaluator):
     code = HELPER.source.replace("class Model(", "class ModelNew(")
     code = code.replace("sum(x * k for k in range(1, 9))", "x * 36")
     verdict = evaluator.evaluate(HELPER, code)
     assert verdict.accepted and not verdict.flags and verdict.timed_runs, verdict
 
 
-def test_whole_graph_compiler_is_flagged_or_refused_as_the_rule_has_it():
+def test_whole_graph_compiler_when_the_rule_says_so_is_flagged_or_refused():
     config = quick_config()
     config.limits.first_call_timeout_s = 20.0
     code = chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))")
@@ -129,7 +129,7 @@ def test_whole_graph_compiler_is_flagged_or_refused_as_the_rule_has_it():
     assert refused.reasons == ("whole_graph_compiler",) and refused.kind == "policy" and not refused.credited_speedup
 
 
-def test_rule_that_refuses_the_reference_s_own_operations_and_code_without_a_kernel_is_policy():
+def test_refusal_when_a_rule_wants_other_operations_or_a_kernel_is_policy():
     config = quick_config()
     config.rules.same_operations = "reject"
     with Evaluator(config) as evaluator:
@@ -173,7 +173,7 @@ def test_fallback_when_allowed_is_measured(permissive):
     assert verdict.accepted and "silent_fallback" in verdict.flags
 
 
-def test_one_buffer_for_all_calls_is_refused_or_copied_as_the_rule_has_it(evaluator, permissive):
+def test_buffer_when_shared_by_all_calls_is_refused_or_copied_by_the_rule(evaluator, permissive):
     code = chain(
         "if not hasattr(self, 'out') or self.out.shape != x.shape:", "    self.out = torch.empty_like(x)",
         "y = torch.tanh_(self.b(torch.relu_(self.a(x))))", "return self.out.copy_(self.norm(y))",
@@ -187,7 +187,7 @@ def test_one_buffer_for_all_calls_is_refused_or_copied_as_the_rule_has_it(evalua
     assert permissive.evaluate(problem("chain"), code).accepted
 
 
-def test_batch_norm_in_eval_mode_uses_its_running_statistics(evaluator):
+def test_batch_norm_when_in_eval_mode_uses_its_running_statistics(evaluator):
     source = (
         HEAD + "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.norm = nn.BatchNorm1d(32)\n    def forward(self, x):\n        return self.norm(x) * 2\n\n"
@@ -206,7 +206,7 @@ def test_batch_norm_in_eval_mode_uses_its_running_statistics(evaluator):
         assert evaluating.evaluate(batch_norm, folded).accepted
 
 
-def test_precision_and_shapes_allow_what_the_rule_has(evaluator, permissive):
+def test_precision_and_shapes_when_a_rule_allows_them_are_accepted(evaluator, permissive):
     half = chain("y = self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))", "return y.bfloat16().float()")
     one_size = chain(
         "y = self.norm(torch.tanh_(self.b(torch.relu_(self.a(x)))))", "return y if len(x) == 192 else y + 1"
@@ -218,7 +218,7 @@ def test_precision_and_shapes_allow_what_the_rule_has(evaluator, permissive):
     assert all(verdict.kind == "policy" for verdict in strict) and all(verdict.accepted for verdict in loose), loose
 
 
-def test_rules_are_checked_and_sets_of_them_compose():
+def test_rules_when_composed_are_checked():
     for name in ("default", "kernelbench", "strict", "off"):
         assert load_config([f"evaluation/rules={name}"]).evaluation.rules.fallbacks in ("neutralise", "reject", "allow")
     assert load_config(["evaluation=cuda_certain"]).evaluation.rules == load_config([]).evaluation.rules

@@ -52,7 +52,7 @@ def opens_nothing():
         (candidate(imports="from torch.utils.cpp_extension import load_inlined"), "runtime_error", "load_inlined"),
     ],
 )
-def test_candidate_that_cannot_be_constructed_is_rejected_before_a_problem_is_opened(
+def test_candidate_when_it_cannot_be_constructed_is_rejected_before_a_problem_is_opened(
     opens_nothing, code, reason, words
 ):
     verdict = opens_nothing.evaluate(problem("chain"), code)
@@ -60,7 +60,7 @@ def test_candidate_that_cannot_be_constructed_is_rejected_before_a_problem_is_op
     assert words in verdict.detail and "import and construction" in verdict.detail
 
 
-def test_constructor_with_other_arguments_is_rejected_before_a_problem_is_opened(opens_nothing):
+def test_constructor_when_its_arguments_differ_is_rejected_before_a_problem_is_opened(opens_nothing):
     verdict = opens_nothing.evaluate(problem("chain"), candidate(arguments=", *, missing"))
     assert verdict.reasons == ("runtime_error",) and "__init__" in verdict.detail
 
@@ -86,17 +86,17 @@ def on_a_gpu(server):
         candidate(imports="try:\n    torch.cuda.init()\nexcept BaseException:\n    raise ValueError('no GPU')"),
     ],
 )
-def test_candidate_that_wants_a_gpu_is_not_decided(on_a_gpu, code):
+def test_screening_when_a_candidate_wants_a_gpu_decides_nothing(on_a_gpu, code):
     on_a_gpu.screen(problem("chain"), code, Extensions())
 
 
-def test_candidate_that_needs_no_gpu_is_decided_where_there_is_one(on_a_gpu):
+def test_screening_when_a_candidate_needs_no_gpu_decides_beside_one(on_a_gpu):
     with pytest.raises(Misbehaviour) as refused:
         on_a_gpu.screen(problem("chain"), candidate(body="raise ValueError('wrong')"), Extensions())
     assert refused.value.reason == "runtime_error" and "wrong" in refused.value.detail
 
 
-def test_constructor_that_looks_at_large_initial_values_is_not_refused_for_lack_of_them(server):
+def test_screening_when_a_constructor_reads_large_initial_values_has_them(server):
     body = "w = torch.nn.Linear(2048, 2048).weight; assert 0.0 < w.abs().max() < 1.0 and w.std() > 0.001"
     Screening(quick_config(), server).screen(problem("chain"), candidate(body=body), Extensions())
 
@@ -104,12 +104,12 @@ def test_constructor_that_looks_at_large_initial_values_is_not_refused_for_lack_
 @pytest.mark.parametrize(
     "more", ["raise RuntimeError('the problem fails')", "import torch\ntorch.set_default_dtype(torch.float64)"]
 )
-def test_problem_that_fails_or_changes_global_state_leaves_its_candidates_undecided(server, more):
+def test_screening_when_a_problem_fails_or_changes_global_state_decides_nothing(server, more):
     broken = parse_problem(problem("chain").source + f"\n{more}\n", "broken", origin="test")
     Screening(quick_config(), server).screen(broken, candidate(body="raise ValueError('wrong')"), Extensions())
 
 
-def test_arguments_of_the_problems_own_types_leave_its_candidates_undecided(server):
+def test_screening_when_arguments_are_of_the_problems_types_decides_nothing(server):
     source = problem("chain").source + "\nclass Own:\n    pass\n\ndef get_init_inputs():\n    return [Own()]\n"
     own = parse_problem(source, "own", origin="test")
     Screening(quick_config(), server).screen(own, candidate(body="raise ValueError('wrong')"), Extensions())

@@ -19,14 +19,14 @@ def test_rule_when_its_setting_is_off_is_not_stated():
         assert words in default and words in lax
 
 
-def test_rule_of_the_strict_set_is_stated():
+def test_rules_in_force_when_the_set_is_strict_are_stated():
     strict = " ".join(rules_in_force(load_config(["evaluation/rules=strict"]).evaluation))
     default = " ".join(rules_in_force(EvaluationConfig()))
     for words in ("A kernel of your own has to run", "No torch.compile", "operators in their order are rejected"):
         assert words in strict and words not in default
 
 
-def test_machine_on_a_cpu_names_the_processor_and_pytorch():
+def test_machine_when_on_a_cpu_names_the_processor_and_pytorch():
     machine = describe_machine("cpu")
     assert machine.device == processor_name()
     assert machine.details.startswith("PyTorch ") and "+" not in machine.details

@@ -327,18 +327,18 @@ def test_honest_code_when_looked_at_is_left_as_it_is(what):
 
 
 @pytest.mark.parametrize("what", KEYED_BY_ADDRESS)
-def test_honest_idiom_of_a_gpu_is_not_refused(what):
+def test_static_check_when_an_idiom_is_honest_refuses_nothing(what):
     assert check_static(KEYED_BY_ADDRESS[what]).refusal is None
 
 
 @pytest.mark.parametrize("reason, what", [(reason, what) for reason, codes in HACKS.items() for what in codes])
-def test_what_running_cannot_show_is_refused(reason, what):
+def test_static_check_when_running_cannot_show_a_hack_refuses_it(reason, what):
     finding = check_static(HACKS[reason][what]).refusal
     assert finding is not None and finding.reason == reason and finding.detail, finding
 
 
 @pytest.mark.parametrize("reason, what", [(reason, what) for reason, codes in FLAGGED.items() for what in codes])
-def test_what_running_shows_is_flagged_and_refused_only_by_the_rule(reason, what):
+def test_static_check_when_running_shows_a_hack_flags_it_and_refuses_by_rule(reason, what):
     code = FLAGGED[reason][what]
     look = check_static(code)
     if look.refusal is None:
@@ -360,12 +360,12 @@ def test_what_running_shows_is_flagged_and_refused_only_by_the_rule(reason, what
     ids=["comments", "definitions", "calls", "tries", "namesakes", "circle", "sum"],
 )
 @pytest.mark.timeout(60)
-def test_text_made_to_take_long_does_not(code):
+def test_static_check_when_text_is_made_to_take_long_is_quick(code):
     assert check_static(code).refusal is None
 
 
 @pytest.mark.parametrize("call", ["mprotect(p, 4096, 0)", "(mprotect)(p, 4096, 0)", "sigaction (11, &how, nullptr)"])
-def test_native_code_may_not_take_over_faults(call):
+def test_static_check_when_native_code_takes_over_faults_refuses_it(call):
     source = f"#include <csignal>\nvoid f(void* p) {{ struct sigaction how; {call}; }}"
     finding = check_static(in_class(f"return load_inline(name='e', cpp_sources={source!r})")).refusal
     assert finding is not None and finding.reason == "sandbox_escape", finding
@@ -388,11 +388,11 @@ HONEST_SNIPPETS = [
 
 
 @pytest.mark.parametrize("snippet", HONEST_SNIPPETS)
-def test_the_gate_lets_honest_code_pass(snippet):
+def test_static_check_when_code_is_honest_refuses_nothing(snippet):
     code = f"import torch\nimport torch.nn as nn\n{snippet}\n\nclass ModelNew(nn.Module):\n    pass\n"
     assert check_static(code).refusal is None
 
 
-def test_a_renamed_reference_is_seen_through():
+def test_static_check_when_text_is_too_large_or_nested_refuses_it():
     assert check_static("x" * (2 << 20)).refusal.reason == "resource_exhaustion"
     assert check_static("(" * 3000).refusal.reason == "unparsable"

@@ -11,7 +11,7 @@ from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, POLICY, describe
 from cudal1_ray.evaluation.verdict import ProcessPair, Verdict
 
 
-def test_a_verdict_survives_json():
+def test_verdict_when_written_as_json_is_read_back():
     processes = (ProcessPair(2.0, 0.01, 1.0, 2.0), ProcessPair(1.8, 0.01, 1.0, 1.8, 30.0, counted=False))
     verdict = Verdict(
         "p", "accepted", (), "", 2.0, 1.9, 2.1, 2.0, 1.0, 2.0, 40, "cpu", 0.3, "abc", (2.0, 2.0), processes=processes
@@ -20,14 +20,14 @@ def test_a_verdict_survives_json():
     assert Verdict.from_dict({**verdict.to_dict(), "of_a_later_version": 1}) == verdict
 
 
-def test_a_rejection_is_never_credited():
+def test_rejection_when_given_a_speedup_is_not_credited():
     verdict = Verdict.rejected("p", "crash", "line\nline", speedup=9.0, credited_speedup=9.0)
     assert not verdict.accepted and verdict.credited_speedup == 0.0 and verdict.detail == "line line"
     assert HACKS | POLICY <= set(DESCRIPTIONS) and not HACKS & POLICY
     assert describe("crash") != "crash" and describe("new") == "new"
 
 
-def test_kind_of_a_verdict_follows_from_its_reasons():
+def test_kind_of_a_verdict_when_reasons_are_given_follows_from_them():
     kinds = {reason: Verdict.rejected("p", reason).kind for reason in ("crash", "result_cache", "silent_fallback")}
     assert kinds == {"crash": "failure", "result_cache": "hack", "silent_fallback": "policy"}
     assert Verdict("p", "accepted").kind == "" and Verdict.rejected("p", ()).kind == "failure"
@@ -36,7 +36,7 @@ def test_kind_of_a_verdict_follows_from_its_reasons():
     assert Verdict.rejected("p", "of_a_later_version").to_dict()["kind"] == "failure"
 
 
-def test_verdict_of_an_earlier_version_is_read_with_defaults():
+def test_verdict_when_of_an_earlier_version_is_read_with_defaults():
     written = Verdict("p", "accepted", flags=("same_operations",), own_kernel=True, own_kernel_share=0.5).to_dict()
     assert Verdict.from_dict(written).same_operations and Verdict.from_dict(written).own_kernel_share == 0.5
     for name in ("flags", "own_kernel", "own_kernel_share", "kind"):
@@ -44,12 +44,12 @@ def test_verdict_of_an_earlier_version_is_read_with_defaults():
     assert Verdict.from_dict(written) == Verdict("p", "accepted")
 
 
-def test_configuration_and_verdict_import_without_torch():
+def test_configuration_and_verdict_when_imported_load_no_torch():
     code = "import sys, cudal1_ray.evaluation as e; e.EvaluationConfig(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-def test_the_configuration_is_structured():
+def test_configuration_when_structured_is_merged_by_omegaconf():
     from omegaconf import OmegaConf
 
     config = OmegaConf.merge(OmegaConf.structured(EvaluationConfig), {"timing": {"half_width": 0.5}})

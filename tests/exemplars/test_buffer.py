@@ -40,7 +40,7 @@ def assert_same_views(buffer, model):
         assert view.parents.child_counts().tolist() == children
 
 
-def test_what_goes_in_comes_out(tmp_path):
+def test_exemplars_when_saved_are_read_back(tmp_path):
     parent = candidate(0, speedup=1.25)
     child = candidate(1, speedup=0.0, policy_version=7, step=9, parent_ids=(parent.exemplar_id,), reasons=("crash",))
     buffer = ExemplarBuffer.open(tmp_path / "exemplars")
@@ -51,7 +51,7 @@ def test_what_goes_in_comes_out(tmp_path):
     assert ExemplarBuffer.open(tmp_path / "exemplars").of("unknown") == []
 
 
-def test_equal_code_is_kept_once_per_problem_and_the_first_measurement_stands():
+def test_insert_when_code_is_equal_keeps_the_first_measurement():
     buffer = ExemplarBuffer()
     assert buffer.insert([Exemplar.new("p", "x = 1", 1.5), Exemplar.new("p", "x=1  # again", 9.0)]) == 1
     assert buffer.insert([Exemplar.new("p", "\n\nx = 1", 3.0), Exemplar.new("q", "x = 1", 2.0)]) == 1
@@ -60,7 +60,7 @@ def test_equal_code_is_kept_once_per_problem_and_the_first_measurement_stands():
     assert buffer.problem_ids() == ("p", "q")
 
 
-def test_deduplication_also_knows_what_is_on_disk(tmp_path):
+def test_insert_when_code_is_on_disk_adds_no_duplicate(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(1)])
     buffer.save()
@@ -69,7 +69,7 @@ def test_deduplication_also_knows_what_is_on_disk(tmp_path):
     assert len(again) == 2
 
 
-def test_find_ignores_formatting():
+def test_find_when_formatting_differs_returns_the_exemplar():
     buffer = ExemplarBuffer()
     buffer.insert([candidate(5, speedup=2.0)])
     assert buffer.find("p", "# five\nx=5").speedup == 2.0
@@ -77,7 +77,7 @@ def test_find_ignores_formatting():
     assert buffer.find("q", "x = 5") is None
 
 
-def test_best_is_the_fastest_accepted_one():
+def test_best_when_exemplars_failed_is_the_fastest_accepted():
     buffer = ExemplarBuffer()
     assert buffer.best("p") is None
     buffer.insert([candidate(0, speedup=0.0)])
@@ -86,7 +86,7 @@ def test_best_is_the_fastest_accepted_one():
     assert buffer.best("p") == candidate(2, speedup=3.4)
 
 
-def test_the_view_has_the_columns_and_an_old_view_does_not_change():
+def test_view_when_exemplars_are_inserted_later_does_not_change():
     buffer = ExemplarBuffer()
     buffer.insert([candidate(0, speedup=1.0, step=4), candidate(1, speedup=0.0, step=5)])
     old = buffer.view("p")
@@ -103,19 +103,19 @@ def test_the_view_has_the_columns_and_an_old_view_does_not_change():
 
 
 @pytest.mark.parametrize("speedup", [math.nan, math.inf, -1.0])
-def test_an_impossible_speedup_is_refused_and_nothing_is_added(speedup):
+def test_insert_when_a_speedup_is_impossible_adds_nothing(speedup):
     buffer = ExemplarBuffer()
     with pytest.raises(ValueError, match="speedup"):
         buffer.insert([candidate(0), candidate(1, speedup=speedup)])
     assert len(buffer) == 0
 
 
-def test_an_id_that_is_not_the_code_s_is_refused():
+def test_insert_when_an_id_is_not_the_codes_is_refused():
     with pytest.raises(ValueError, match="is not that of"):
         ExemplarBuffer().insert([Exemplar("mine", "p", "x = 1", 1.0)])
 
 
-def test_code_that_is_no_valid_unicode_can_be_saved(tmp_path):
+def test_code_when_it_is_no_unicode_can_be_saved(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([Exemplar.new("p", "x = '\ud800 é'", 0.0, reasons=("unparsable",))])
     buffer.save()
@@ -124,7 +124,7 @@ def test_code_that_is_no_valid_unicode_can_be_saved(tmp_path):
     assert "é" in again.of("p")[0].code
 
 
-def test_many_saves_leave_few_shards_and_every_row_in_order(tmp_path):
+def test_shards_when_saves_are_many_are_few_and_in_order(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path, shard_rows=64)
     for save in range(100):
         buffer.insert([candidate(3 * save + i, f"p{i}", speedup=1.0 + save) for i in range(3)])
@@ -138,7 +138,7 @@ def test_many_saves_leave_few_shards_and_every_row_in_order(tmp_path):
     assert [(e.problem_id, e.code, e.speedup) for e in buffer] == expected
 
 
-def test_one_large_insert_is_cut_into_shards(tmp_path):
+def test_insert_when_large_is_cut_into_shards(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path, shard_rows=500)
     buffer.insert(candidate(n, f"p{n % 7}", speedup=n / 10) for n in range(3000))
     buffer.save()
@@ -148,7 +148,7 @@ def test_one_large_insert_is_cut_into_shards(tmp_path):
         assert each.of("p3")[10] == candidate(73, "p3", speedup=7.3)
 
 
-def test_saving_without_anything_new_writes_nothing(tmp_path):
+def test_save_when_nothing_is_new_writes_nothing(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(0)])
     assert buffer.save() == 1
@@ -158,7 +158,7 @@ def test_saving_without_anything_new_writes_nothing(tmp_path):
     assert files(tmp_path) == before
 
 
-def test_a_checkpoint_s_state_brings_back_exactly_that_state(tmp_path):
+def test_state_when_opened_from_a_checkpoint_is_exactly_that(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(n) for n in range(10)])
     state = json.loads(json.dumps(buffer.state()))
@@ -176,7 +176,7 @@ def test_a_checkpoint_s_state_brings_back_exactly_that_state(tmp_path):
         ExemplarBuffer.open(tmp_path, later)
 
 
-def test_going_back_can_be_committed_without_new_exemplars(tmp_path):
+def test_state_when_gone_back_to_can_be_committed(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     empty = buffer.state()
     buffer.insert([candidate(0)])
@@ -187,7 +187,7 @@ def test_going_back_can_be_committed_without_new_exemplars(tmp_path):
     assert files(tmp_path) == ["manifest.json"]
 
 
-def test_leftovers_of_a_crash_are_ignored_and_removed_by_the_next_save(tmp_path):
+def test_leftovers_when_a_save_crashed_are_ignored_and_removed_by_the_next(tmp_path):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(0)])
     buffer.save()
@@ -232,7 +232,7 @@ def foreign_shard(folder):
 
 
 @pytest.mark.parametrize("damage", [damaged_manifest, future_format, missing_shard, cut_shard, foreign_shard])
-def test_damage_is_reported_with_the_file(tmp_path, damage):
+def test_buffer_when_a_file_is_damaged_names_it(tmp_path, damage):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(0)])
     buffer.save()
@@ -242,13 +242,13 @@ def test_damage_is_reported_with_the_file(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_made_is_the_user_s_error(tmp_path):
+def test_buffer_when_its_folder_cannot_be_made_is_a_users_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file"):
         ExemplarBuffer.open(tmp_path / "file" / "exemplars")
 
 
-def test_a_failed_save_can_be_repeated(tmp_path, monkeypatch):
+def test_save_when_it_failed_can_be_repeated(tmp_path, monkeypatch):
     buffer = ExemplarBuffer.open(tmp_path)
     buffer.insert([candidate(0)])
     buffer.save()
@@ -266,12 +266,12 @@ def test_a_failed_save_can_be_repeated(tmp_path, monkeypatch):
     assert len(ExemplarBuffer.open(tmp_path)) == 2
 
 
-def test_a_memory_only_buffer_says_that_it_cannot_be_saved():
+def test_save_when_a_buffer_has_no_folder_is_an_error():
     with pytest.raises(ValueError, match="folder"):
         ExemplarBuffer().save()
 
 
-def test_random_histories_equal_a_plain_list(tmp_path):
+def test_buffer_when_histories_are_random_equals_a_list(tmp_path):
     """Inserts, saves, reopenings and rollbacks in random order, against the obvious model of them."""
     rng = np.random.default_rng(5)
     buffer, model = ExemplarBuffer.open(tmp_path, shard_rows=16), []

@@ -27,7 +27,7 @@ while True:
 """
 
 
-def test_sigkill_at_any_moment_loses_nothing_that_was_saved(tmp_path):
+def test_buffer_when_killed_at_any_moment_loses_nothing_saved(tmp_path):
     rng = np.random.default_rng(11)
     reported = 0
     for _ in range(10):
@@ -82,7 +82,7 @@ def _dies_at(monkeypatch, fatal: int) -> list[str]:
 
 
 @pytest.mark.parametrize("rollback", [False, True])
-def test_death_at_each_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path, monkeypatch, rollback):
+def test_save_when_killed_at_any_step_leaves_the_old_state_or_the_new(tmp_path, monkeypatch, rollback):
     old = [Exemplar.new("p", f"x = {n}", 1.0) for n in range(6)]
     new = [Exemplar.new("p", f"y = {n}", 1.0) for n in range(9)]
     outcomes = []
@@ -116,7 +116,7 @@ def test_death_at_each_step_of_a_save_leaves_the_old_state_or_the_new(tmp_path, 
     assert outcomes == sorted(outcomes) and outcomes[0] is False, "one step commits; before it nothing has changed"
 
 
-def test_a_reader_beside_a_writer_always_sees_a_whole_state(tmp_path):
+def test_reader_when_beside_a_writer_sees_a_whole_state(tmp_path):
     ExemplarBuffer.open(tmp_path)
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "0"], stdout=subprocess.PIPE, text=True)
     try:

@@ -34,30 +34,30 @@ class ModelNew( torch.nn.Module ):
 '''
 
 
-def test_formatting_comments_and_docstrings_do_not_matter():
+def test_identity_when_formatting_comments_or_docstrings_differ_is_the_same():
     assert normalise_code(PLAIN) == normalise_code(DRESSED)
     assert exemplar_id("p", PLAIN) == exemplar_id("p", DRESSED)
 
 
 @pytest.mark.parametrize("other", [PLAIN.replace("+ 1", "+ 2"), PLAIN.replace("x", "y"), PLAIN + "\ny = 'x  # x'\n"])
-def test_another_program_is_another_candidate(other):
+def test_identity_when_the_program_differs_is_another(other):
     assert exemplar_id("p", PLAIN) != exemplar_id("p", other)
 
 
-def test_comments_inside_cuda_source_are_part_of_the_program():
+def test_identity_when_comments_in_cuda_source_differ_is_another():
     assert normalise_code('s = """// a\nint x;"""') != normalise_code('s = """// b\nint x;"""')
 
 
-def test_the_same_code_of_another_problem_is_another_exemplar():
+def test_identity_when_the_problem_differs_is_another():
     assert exemplar_id("p", PLAIN) != exemplar_id("q", PLAIN)
 
 
-def test_a_body_of_docstring_only_stays_valid():
+def test_normal_form_when_a_body_is_a_docstring_is_valid():
     compile(normalise_code('def f():\n    """only this"""\n'), "f", "exec")
     assert normalise_code('def f():\n    "only"') == normalise_code("def f():\n    pass")
 
 
-def test_text_that_is_not_python_is_compared_stripped():
+def test_normal_form_when_text_is_not_python_is_stripped():
     assert normalise_code("  class (:\n") == "class (:"
     assert normalise_code("x = '\0'") == "x = '\0'"
     assert normalise_code(" º") == normalise_code("º") == "o"  # an indented line is Python, too, once it is stripped
@@ -66,16 +66,16 @@ def test_text_that_is_not_python_is_compared_stripped():
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=200))  # lone surrogates too
-def test_any_text_has_an_identity(text):
+def test_identity_when_text_is_arbitrary_exists(text):
     assert exemplar_id("p", text) == exemplar_id("p", normalise_code(text))
     assert len(exemplar_id("p", text)) == 20
 
 
-def test_new_fills_in_the_identity():
+def test_exemplar_when_new_has_its_identity():
     assert Exemplar.new("p", PLAIN, 1.5, step=3).exemplar_id == exemplar_id("p", PLAIN)
 
 
-def test_configuration_and_identity_need_no_heavy_import():
+def test_configuration_and_identity_when_imported_load_no_heavy_package():
     code = (
         "import sys, cudal1_ray.exemplars.config, cudal1_ray.prompting.config, cudal1_ray.rewards.config\n"
         "from cudal1_ray.exemplars import exemplar_id\n"

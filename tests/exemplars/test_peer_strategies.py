@@ -22,7 +22,7 @@ from cudal1_ray.prompting.config import PromptingConfig
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
-def test_power_law_draws_by_rank(alpha):
+def test_power_law_when_drawing_follows_ranks(alpha):
     archive = view([1.5, 0.0, 3.0, 0.7, 1.5, 2.0])
     config = ExemplarsConfig(power_law_alpha=alpha, archive_size=4)
     ranked = [2, 5, 0, 4]  # 3 is beyond the archive, 1 failed, and of the equal 0 and 4 the earlier comes first
@@ -30,13 +30,13 @@ def test_power_law_draws_by_rank(alpha):
     assert_follows("power_law", archive, 2, config, among_left(weights))
 
 
-def test_power_law_without_an_archive_ranks_all():
+def test_power_law_when_there_is_no_archive_ranks_all():
     archive = view([1.0, 3.0, 2.0])
     config = ExemplarsConfig(archive_size=0)
     assert_follows("power_law", archive, 3, config, among_left({1: 1.0, 2: 1 / 2, 0: 1 / 3}))
 
 
-def test_shinka_weighs_performance_and_novelty():
+def test_shinka_when_drawing_weighs_performance_and_novelty():
     # Accepted: 0.8, 1.0, 1.2, 1.8, 3.0; median 1.2; deviations 0.4, 0.2, 0, 0.6, 1.8; their median 0.4.
     parents = [(), (), (), (0, 2), (2,), (2,), (4, 3)]
     archive = view([1.0, 0.8, 1.2, 0.0, 1.8, 0.0, 3.0], parents=parents)
@@ -51,20 +51,20 @@ def test_shinka_weighs_performance_and_novelty():
     assert_follows("shinka_weighted", archive, 2, config, among_left(weights))
 
 
-def test_shinka_s_median_is_that_of_the_archive():
+def test_shinka_when_there_is_an_archive_takes_its_median():
     archive = view([1.0, 2.0, 3.0, 4.0, 5.0])
     config = ExemplarsConfig(shinka_lambda=2.0, archive_size=3)  # of 3, 4, 5: median 4, MAD 1
     weights = {position: 1 / (1 + math.exp(-2.0 * (position - 3))) for position in (2, 3, 4)}
     assert_follows("shinka_weighted", archive, 1, config, among_left(weights))
 
 
-def test_shinka_among_equals_is_uniform_and_far_outliers_do_not_underflow():
+def test_shinka_when_speedups_are_equal_or_far_apart_is_uniform_or_finite():
     assert_follows("shinka_weighted", view([2.0] * 3), 2, ExemplarsConfig(), among_left(dict.fromkeys(range(3), 1.0)))
     draw = BUNDLED["shinka_weighted"](view([1.0, 1.0, 1.0, 900.0]), 4, np.random.default_rng(0), ExemplarsConfig())
     assert sorted(draw.positions) == [0, 1, 2, 3] and min(draw.probabilities) > 0
 
 
-def test_openevolve_mixes_three_rules():
+def test_openevolve_when_drawing_mixes_three_rules():
     speedups = {0: 1.0, 2: 4.0, 3: 0.5, 4: 2.5}
     config = ExemplarsConfig(archive_size=2, exploration_ratio=0.3, exploitation_ratio=0.5)
 
@@ -82,7 +82,7 @@ def test_openevolve_mixes_three_rules():
     assert_follows("openevolve_mix", view([1.0, 0.0, 4.0, 0.5, 2.5]), 3, config, chances)
 
 
-def test_map_elites_draws_cells_alike_and_serves_their_elites():
+def test_map_elites_when_drawing_takes_cells_alike_and_their_elites():
     # Lengths in [100, 200) and [200, 400) for the ratio 2 are cells 6 (64..128), 7 and 8.
     lengths = [100, 127, 128, 255, 256, 300, 300, 127]
     operations = [1, 1, 1, 1, 1, 1, 4, 1]
@@ -98,7 +98,7 @@ def test_map_elites_draws_cells_alike_and_serves_their_elites():
     assert_follows("map_elites", archive, 2, ExemplarsConfig(cell_axes=[]), among_left({2: 1.0}))
 
 
-def test_novelty_shows_no_two_variants_of_one_program():
+def test_novelty_when_drawing_takes_no_two_variants_of_one_program():
     # Bits apart: 0 and 1 one, 0 and 4 three, 1 and 4 four, all others at least 20. cos(3 pi / 64) is 0.9892.
     sketches = [0b0, 0b1, (1 << 20) - 1, 0, (1 << 63) + 6, ((1 << 20) - 1) << 30]
     archive = view([1.0, 1.4, 0.8, 0.0, 1.2, 2.0], sketch=np.array(sketches, np.uint64))
@@ -118,7 +118,7 @@ def test_novelty_shows_no_two_variants_of_one_program():
     assert_follows("novelty_filtered", archive, 2, ExemplarsConfig(tau=0.5, novelty_threshold=1.0), among_left(weights))
 
 
-def test_prioritised_draws_by_surprise():
+def test_prioritised_when_drawing_follows_surprise():
     parents = [(), (), (0, 1), (2,), (2, 3), ()]
     archive = view([1.0, 3.0, 2.5, 0.0, 1.5, 0.6], parents=parents)
     config = ExemplarsConfig(priority_alpha=0.7, priority_epsilon=0.05)
@@ -128,7 +128,7 @@ def test_prioritised_draws_by_surprise():
     assert_follows("prioritised", archive, 2, config, among_left(weights))
 
 
-def test_prioritised_draws_what_rllib_s_segment_tree_draws():
+def test_prioritised_when_drawing_agrees_with_rllibs_segment_tree():
     package = Path(importlib.util.find_spec("ray").origin).parent
     path = package / "rllib" / "execution" / "segment_tree.py"  # loaded alone: all of RLlib takes seconds to import
     spec = importlib.util.spec_from_file_location("segment_tree", path)
@@ -152,7 +152,7 @@ def test_prioritised_draws_what_rllib_s_segment_tree_draws():
 REASONS = ((), ("compile_error",), ("wrong_output",), ("wrong_output", "answer_theft"), ("compile_error", "timeout"))
 
 
-def test_failures_are_drawn_by_kind_and_accepted_ones_by_bucket():
+def test_failures_included_when_drawing_takes_failures_by_kind_and_others_by_bucket():
     speedups = [1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     archive = view(speedups, reason=[0, 1, 1, 0, 2, 3, 4, 0, 1], reason_sets=REASONS)
     config = ExemplarsConfig(failures=2, bucket_width=0.5, tau=0.8)
@@ -169,7 +169,7 @@ def test_failures_are_drawn_by_kind_and_accepted_ones_by_bucket():
     assert_follows("failures_included", archive, 4, config, chances)
 
 
-def test_without_failures_to_show_accepted_exemplars_fill_the_places():
+def test_failures_included_when_there_is_no_failure_fills_up_with_accepted_ones():
     config = ExemplarsConfig(failures=2)
     archive = view([1.0, 0.0, 2.0, 3.0, 0.0], reason=[0, 3, 0, 0, 0], reason_sets=REASONS)
     counts, _ = drawn("failures_included", archive, 3, config, draws=50)
@@ -179,7 +179,7 @@ def test_without_failures_to_show_accepted_exemplars_fill_the_places():
     assert_drawn_as(counts, {(0, 1): 0.5, (1, 0): 0.5})
 
 
-def test_what_may_be_shown_as_a_failure_is_known_to_the_evaluator_and_no_hack():
+def test_failure_reasons_when_listed_are_known_and_no_hacks():
     assert set(FAILURE_REASONS) <= set(DESCRIPTIONS) - HACKS
 
 
@@ -203,7 +203,7 @@ def buffer():
 
 
 @pytest.mark.parametrize("name", sorted(BUNDLED))
-def test_the_logged_ids_and_probabilities_are_those_of_the_draw(buffer, name):
+def test_draw_when_logged_has_its_ids_and_probabilities(buffer, name):
     config = ExemplarsConfig(strategy=name, count=3)
     problem = Problem("p", "class Model: pass", "p")
     builder = PromptBuilder(PromptingConfig(max_prompt_tokens=100_000), len)
@@ -224,7 +224,7 @@ def test_the_logged_ids_and_probabilities_are_those_of_the_draw(buffer, name):
 
 
 @pytest.mark.parametrize("name", sorted(set(BUNDLED) - {"none"}))
-def test_the_product_of_reported_probabilities_is_how_often_a_draw_comes(buffer, name):
+def test_probabilities_when_multiplied_are_the_rate_of_a_draw(buffer, name):
     """For every strategy on one realistic problem: the first exemplar's share of draws is its probability."""
     config, first, reported = ExemplarsConfig(strategy=name), Counter(), {}
     rng, view, draws = np.random.default_rng(12), buffer.view("p"), 4000

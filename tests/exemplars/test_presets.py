@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "conf" / "exemplars"
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
-def test_preset(path):
+def test_exemplar_preset_when_merged_is_valid(path):
     assert path.read_text().startswith("# ")
     merged = OmegaConf.merge(OmegaConf.structured(ExemplarsConfig), OmegaConf.load(path))
     config = OmegaConf.to_object(merged)
@@ -22,5 +22,5 @@ def test_preset(path):
     assert config.strategy == path.stem and config.strategy in strategy_names()
 
 
-def test_every_bundled_strategy_has_a_preset():
+def test_presets_when_listed_are_those_of_the_bundled_strategies():
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(BUNDLED)

@@ -58,7 +58,7 @@ def with_duckdb(files):
 
 
 @pytest.mark.parametrize("read", [with_pandas, with_polars, with_duckdb])
-def test_the_shards_are_plain_parquet_for(read, folder):
+def test_shards_when_read_by_other_tools_are_plain_parquet(read, folder):
     table = read(sorted(folder.glob("*.parquet")))
     assert list(table) == SCHEMA.names
     assert table["code"] == [e.code for e in EXEMPLARS]
@@ -67,7 +67,7 @@ def test_the_shards_are_plain_parquet_for(read, folder):
     assert table["sketch"] == [e.features.sketch for e in EXEMPLARS]
 
 
-def test_after_going_back_the_parquet_files_hold_no_row_that_was_cut(folder):
+def test_shards_when_gone_back_hold_no_row_that_was_cut(folder):
     buffer = ExemplarBuffer.open(folder, {"generation": 1, "rows": 33}, shard_rows=20)
     buffer.save()
     steps = [step for file in folder.glob("*.parquet") for step in pq.read_table(file)["step"].to_pylist()]
@@ -76,7 +76,7 @@ def test_after_going_back_the_parquet_files_hold_no_row_that_was_cut(folder):
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "empty", "another"])
-def test_the_code_beside_a_shard_can_be_lost(folder, damage):
+def test_shard_when_its_codes_file_is_lost_is_read(folder, damage):
     files = codes_files(folder)
     others = [file.read_bytes() for file in files[1:] + files[:1]]
     for file, other in zip(files, others, strict=True):
@@ -91,7 +91,7 @@ def test_the_code_beside_a_shard_can_be_lost(folder, damage):
     assert list(ExemplarBuffer.open(folder)) == EXEMPLARS
 
 
-def test_damage_after_opening_names_the_file(folder):
+def test_shard_when_damaged_after_opening_names_the_file(folder):
     buffer = ExemplarBuffer.open(folder)
     for file in codes_files(folder):
         with open(file, "r+b") as opened:
@@ -100,7 +100,7 @@ def test_damage_after_opening_names_the_file(folder):
         list(buffer)
 
 
-def test_a_reader_goes_on_reading_what_the_writer_has_merged_away(tmp_path):
+def test_reader_when_the_writer_merged_its_shards_reads_on(tmp_path):
     writer = ExemplarBuffer.open(tmp_path)
     writer.insert(EXEMPLARS[:10])
     writer.save()
@@ -111,7 +111,7 @@ def test_a_reader_goes_on_reading_what_the_writer_has_merged_away(tmp_path):
     assert list(reader) == EXEMPLARS[:10] and len(ExemplarBuffer.open(tmp_path)) == 50
 
 
-def test_a_slow_reader_of_a_fast_writer_sees_the_state_it_began_with(tmp_path, monkeypatch):
+def test_reader_when_slower_than_the_writer_sees_the_state_it_began_with(tmp_path, monkeypatch):
     """Between any two shards that the reader reads, the writer saves, and merges away all there was."""
     writer, rest = ExemplarBuffer.open(tmp_path), EXEMPLARS[7:]
     for batch in (EXEMPLARS[:4], EXEMPLARS[4:6], EXEMPLARS[6:7]):
@@ -129,7 +129,7 @@ def test_a_slow_reader_of_a_fast_writer_sees_the_state_it_began_with(tmp_path, m
     assert len(before) == len(saves) == 3 and not before & set(tmp_path.glob("*.parquet"))
 
 
-def test_shards_from_before_features_are_read_and_completed(folder):
+def test_shards_when_older_than_features_are_read_and_completed(folder):
     for file in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(file).drop_columns([name for name, _ in FEATURES]), file)
     for file in codes_files(folder):
@@ -141,13 +141,13 @@ def test_shards_from_before_features_are_read_and_completed(folder):
     assert list(ExemplarBuffer.open(folder))[:50] == EXEMPLARS
 
 
-def test_shards_from_before_details_are_read_without(folder):
+def test_shards_when_older_than_details_are_read_without(folder):
     for file in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(file).drop_columns(["detail"]), file)
     assert list(ExemplarBuffer.open(folder)) == [dataclasses.replace(exemplar, detail="") for exemplar in EXEMPLARS]
 
 
-def test_what_is_opened_selects_like_what_was_inserted(folder):
+def test_selection_when_a_buffer_is_opened_is_that_of_the_inserted_one(folder):
     inserted = ExemplarBuffer()
     inserted.insert(EXEMPLARS)
     for problem_id in ("p0", "p1"):
@@ -158,7 +158,7 @@ def test_what_is_opened_selects_like_what_was_inserted(folder):
 
 
 @pytest.mark.parametrize("rows", [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS - 1])
-def test_codes_are_found_by_index(rows):
+def test_codes_when_indexed_are_those_of_their_rows(rows):
     texts = [f"{n} é" * (n + 1) for n in range(rows)]
     codes = Codes.of(pa.array(texts, pa.large_string()))
     assert [codes[n] for n in range(rows)] == texts == codes.column(rows).to_pylist()
@@ -167,14 +167,14 @@ def test_codes_are_found_by_index(rows):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 50, 99])
-def test_regrouping_keeps_every_row_in_order(rows):
+def test_regroup_when_segments_differ_in_length_keeps_every_row_in_order(rows):
     segments = [Segment.of(EXEMPLARS[a:b]) for a, b in [(0, 5), (5, 6), (6, 30), (30, 50)]]
     batches = list(regroup(segments, rows))
     assert [len(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1) and 0 < len(batches[-1]) <= rows
     assert pa.Table.from_batches(batches) == pa.Table.from_batches([Segment.of(EXEMPLARS).record_batch()])
 
 
-def test_parent_lists_are_the_lists_they_are_made_of():
+def test_parent_lists_when_sliced_are_the_lists_they_are_made_of():
     lists = [(), (0,), (1, 0), (), (2, 2, 1)]
     parents = ParentLists.of(lists)
     assert list(parents) == lists and parents[-1] == (2, 2, 1) and len(parents) == 5

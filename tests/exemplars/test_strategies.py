@@ -44,7 +44,7 @@ def bucket_formula(speedups, width, tau):
 
 
 @pytest.mark.parametrize("tau", [0.3, 1.0, 5.0])
-def test_bucket_draws_by_the_formula_of_the_paper(tau):
+def test_bucket_when_drawing_follows_the_papers_formula(tau):
     speedups = [0.0, 0.55, 0.6, 1.05, 1.1, 1.2, 1.6, 0.0, 2.3, 2.4]
     config = ExemplarsConfig(bucket_width=0.5, tau=tau)
     counts, reported = drawn("bucket", view(speedups), 2, config)
@@ -54,7 +54,7 @@ def test_bucket_draws_by_the_formula_of_the_paper(tau):
         assert np.prod(probabilities) == pytest.approx(expected[pair])
 
 
-def test_bucket_edges_are_where_they_are_printed():
+def test_bucket_when_speedups_are_on_an_edge_puts_them_where_they_are_printed():
     # 0.3 / 0.1 is 2.999... in binary; 0.3 and 0.39 share [0.3, 0.4), and 0.29 is not in it.
     config = ExemplarsConfig(bucket_width=0.1)
     for _ in range(20):
@@ -62,18 +62,18 @@ def test_bucket_edges_are_where_they_are_printed():
         assert len(draw.positions) == 2 and 2 in draw.positions
 
 
-def test_bucket_serves_one_of_each_bucket_and_no_more():
+def test_bucket_when_drawing_takes_one_of_each_bucket():
     counts, _ = drawn("bucket", view([1.01, 1.02, 1.03]), 2, draws=200)
     assert {len(positions) for positions in counts} == {1}
 
 
-def test_bucket_withstands_an_outlier_that_overflows_exp():
+def test_bucket_when_an_outlier_overflows_exp_draws():
     draw = BUNDLED["bucket"](view([5000.0, 1.0, 2.0]), 3, np.random.default_rng(0), ExemplarsConfig(tau=0.01))
     assert draw.positions == (0, 2, 1) and draw.probabilities == pytest.approx((1.0, 1.0, 1.0))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_uniform_draws_every_ordered_choice_alike(count):
+def test_uniform_when_drawing_takes_every_ordered_choice_alike(count):
     counts, reported = drawn("uniform", view([1.0, 0.0, 2.0, 3.0, 4.0, 0.0]), count)
     choices = list(itertools.permutations([0, 2, 3, 4], count))
     assert_drawn_as(counts, dict.fromkeys(choices, 1 / len(choices)))
@@ -96,7 +96,7 @@ def island_formula(populations, speedups, count, tau):
     return expected
 
 
-def test_island_draws_from_one_island_by_the_formula():
+def test_island_when_drawing_takes_one_island_by_the_formula():
     speedups = [1.0, 0.0, 1.5, 2.0, 0.8, 1.1, 2.4, 1.3]
     config = ExemplarsConfig(strategy="island", islands=3, tau=0.7, island_reset_every=1000)
     populations = [[0, 4, 7], [2, 5], [3, 6]]  # the accepted ones in turn
@@ -108,7 +108,7 @@ def test_island_draws_from_one_island_by_the_formula():
         assert np.prod(probabilities) == pytest.approx(expected[positions])
 
 
-def test_a_founder_s_probability_counts_both_its_islands():
+def test_founder_when_on_two_islands_has_the_probability_of_both():
     speedups = [3.0, 1.0, 2.0, 1.5, 1.8, 1.2]
     config = ExemplarsConfig(islands=2, island_reset_every=4)
     populations = settle(view(speedups), config).members
@@ -121,7 +121,7 @@ def test_a_founder_s_probability_counts_both_its_islands():
     assert all(np.prod(p) == pytest.approx(expected[order]) for order, p in reported.items())
 
 
-def test_children_stay_on_the_island_of_their_parents():
+def test_children_when_their_parents_are_on_an_island_stay_there():
     parents = [(), (), (), (1,), (1, 3), (0, 1), (2,)]
     config = ExemplarsConfig(islands=3, island_reset_every=1000)
     members = settle(view([1.0] * 7, parents=parents), config).members
@@ -130,20 +130,20 @@ def test_children_stay_on_the_island_of_their_parents():
     assert members == [[0, 5], [1, 3, 4], [2, 6]]
 
 
-def test_a_child_of_a_founder_alone_belongs_to_the_reseeded_island():
+def test_child_when_of_a_founder_alone_belongs_to_the_reseeded_island():
     parents = [(), (), (), (), (0,), (0, 2), (0, 4)]
     config = ExemplarsConfig(islands=2, island_reset_every=4)
     members = settle(view([3.0, 1.0, 2.0, 1.5, 1.8, 1.2, 1.1], parents=parents), config).members
     assert members == [[0, 2, 5], [0, 4, 6]]
 
 
-def test_resets_reseed_the_weak_half_from_the_strong():
+def test_resets_when_due_reseed_the_weak_half_from_the_strong():
     speedups = [1.0, 4.0, 2.0, 3.0] + [0.0, 1.1, 4.1, 2.1, 3.1]
     config = ExemplarsConfig(islands=4, island_reset_every=8)
     assert settle(view(speedups), config).members == [[6], [1, 6], [8], [3, 8]]
 
 
-def test_the_best_of_each_island_migrates_to_the_next_and_only_once():
+def test_migration_when_due_moves_the_best_to_the_next_island_once():
     # 0, 1, 2 are dealt out; after 3 the best of each goes on; 3, 4, 5 follow; after 6 only 5 is at home on one island.
     speedups = [1.0, 2.0, 3.0, 1.5, 0.5, 4.0]
     config = ExemplarsConfig(islands=3, island_reset_every=100, island_migrate_every=3)
@@ -153,14 +153,14 @@ def test_the_best_of_each_island_migrates_to_the_next_and_only_once():
     assert settle(view(speedups), never).members == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_migration_and_reset_due_together_are_a_reset():
+def test_migration_when_a_reset_is_due_gives_way_to_it():
     speedups = [1.0, 4.0, 2.0, 3.0]
     config = ExemplarsConfig(islands=4, island_reset_every=4, island_migrate_every=2)
     # After 2 the best migrate: 0 to island 1, 1 to island 2. After 4 islands 0 and 3 are the weak ones.
     assert settle(view(speedups), config).members == [[1], [1, 0], [1, 2], [1]]
 
 
-def test_a_migrant_s_probability_counts_both_its_islands():
+def test_migrant_when_on_two_islands_has_the_probability_of_both():
     speedups = [3.0, 1.0, 2.0, 1.5, 1.8, 1.2]
     config = ExemplarsConfig(islands=2, island_reset_every=100, island_migrate_every=4)
     populations = settle(view(speedups), config).members
@@ -171,7 +171,7 @@ def test_a_migrant_s_probability_counts_both_its_islands():
     assert all(np.prod(p) == pytest.approx(expected[order]) for order, p in reported.items())
 
 
-def test_the_memo_never_changes_what_islands_hold():
+def test_islands_when_memoised_are_the_same():
     rng = np.random.default_rng(8)
     config = ExemplarsConfig(islands=3, island_reset_every=5, island_migrate_every=3)
     buffer, inserted = ExemplarBuffer(), []
@@ -193,7 +193,7 @@ def test_the_memo_never_changes_what_islands_hold():
         assert best == max(members, key=lambda p: inserted[p].speedup)
 
 
-def test_an_older_view_is_not_confused_by_the_memo_of_a_newer():
+def test_islands_when_a_view_is_older_than_the_memo_are_that_views():
     buffer, config = ExemplarBuffer(), ExemplarsConfig(islands=2)
     buffer.insert([Exemplar.new("p", f"x = {n}", 1.0) for n in range(3)])
     old = buffer.view("p")
@@ -216,7 +216,7 @@ def test_an_older_view_is_not_confused_by_the_memo_of_a_newer():
         ("best_worst", 9, (4, 0, 1, 5, 2)),
     ],
 )
-def test_strategies_without_chance(name, count, positions):
+def test_strategies_when_without_chance_draw_these(name, count, positions):
     candidates = view([0.5, 2.0, 1.0, 0.0, 3.0, 0.7], steps=[0, 5, 7, 9, 7, 1])
     draw = BUNDLED[name](candidates, count, np.random.default_rng(0), ExemplarsConfig())
     assert draw == Draw(positions, (1.0,) * len(positions))
@@ -224,7 +224,7 @@ def test_strategies_without_chance(name, count, positions):
 
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 @pytest.mark.parametrize("speedups", [[], [0.0], [0.0, 0.0, 0.0], [0.0, 1.5, 0.0], [1.0, 0.0, 2.0]])
-def test_failed_exemplars_are_never_served_and_few_are_served_as_few(name, speedups):
+def test_strategies_when_exemplars_failed_or_are_few_draw_none_of_the_failed(name, speedups):
     for seed, count in itertools.product(range(20), range(4)):
         draw = BUNDLED[name](view(speedups), count, np.random.default_rng(seed), ExemplarsConfig())
         assert all(speedups[position] > 0 for position in draw.positions)
@@ -244,7 +244,7 @@ def buffer():
 @pytest.mark.parametrize(
     ("order", "speedups"), [("ascending", [1, 2, 3]), ("descending", [3, 2, 1]), ("drawn", [3, 1, 2])]
 )
-def test_presentation_order(buffer, order, speedups):
+def test_selection_when_an_order_is_set_is_presented_in_it(buffer, order, speedups):
     config = ExemplarsConfig(strategy="best_worst", count=3, order=order)
     selection = select(buffer, "p", config, np.random.default_rng(0))
     assert [e.speedup for e in selection.exemplars] == speedups
@@ -264,33 +264,33 @@ def test_each_exemplar_keeps_its_probability_when_reordered(buffer):
         )
 
 
-def test_the_same_generator_state_selects_the_same(buffer):
+def test_selection_when_the_generator_state_is_the_same_is_the_same(buffer):
     for name in BUNDLED:
         config = ExemplarsConfig(strategy=name)
         first = [select(buffer, "p", config, np.random.default_rng(s)) for s in range(20)]
         assert first == [select(buffer, "p", config, np.random.default_rng(s)) for s in range(20)]
 
 
-def test_a_problem_without_exemplars_gives_an_empty_selection(buffer):
+def test_selection_when_a_problem_has_no_exemplar_is_empty(buffer):
     for name in BUNDLED:
         selection = select(buffer, "unknown", ExemplarsConfig(strategy=name), np.random.default_rng(0))
         assert selection.exemplars == () and selection.probabilities == ()
 
 
 @pytest.mark.parametrize("name", sorted(BUNDLED))
-def test_preparing_changes_no_draw(buffer, name):
+def test_prepare_when_called_changes_no_draw(buffer, name):
     config = ExemplarsConfig(strategy=name)
     before = [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
     prepare(buffer, config)
     assert before == [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
 
 
-def test_preparing_names_a_strategy_that_does_not_exist(buffer):
+def test_prepare_when_the_strategy_does_not_exist_names_it(buffer):
     with pytest.raises(UserError, match="exemplars.strategy is 'buckets'"):
         prepare(buffer, ExemplarsConfig(strategy="buckets"))
 
 
-def test_a_registered_strategy_is_selectable_and_names_are_unique(buffer):
+def test_strategy_when_registered_is_selectable_and_its_name_unique(buffer):
     def last(view, count, rng, config):
         return Draw((len(view) - 1,), (1.0,))
 
@@ -326,6 +326,6 @@ def test_a_registered_strategy_is_selectable_and_names_are_unique(buffer):
         ("failures", -1),
     ],
 )
-def test_a_wrong_value_is_named(buffer, field, value):
+def test_exemplars_config_when_a_value_is_wrong_names_its_field(buffer, field, value):
     with pytest.raises(UserError, match=f"exemplars.{field}"):
         select(buffer, "p", ExemplarsConfig(**{field: value}), np.random.default_rng(0))

@@ -10,20 +10,20 @@ import pytest
 from cudal1_ray.files import replace_folder, replacing, write_atomically
 
 
-def test_write_atomically_makes_folders_and_replaces_the_file(tmp_path):
+def test_write_atomically_when_a_file_is_there_replaces_it_and_makes_folders(tmp_path):
     path = tmp_path / "deep" / "file.txt"
     write_atomically(path, "first")
     write_atomically(path, "zweites ü")
     assert path.read_text(encoding="utf-8") == "zweites ü" and os.listdir(path.parent) == ["file.txt"]
 
 
-def test_write_atomically_through_a_link_replaces_what_it_names(tmp_path):
+def test_write_atomically_when_the_path_is_a_link_replaces_what_it_names(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file.txt")
     write_atomically(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file.txt").read_text() == "text"
 
 
-def test_replacing_after_an_error_leaves_the_old_file_alone(tmp_path):
+def test_replacing_when_an_error_is_raised_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "file.bin"
     write_atomically(path, "old")
     with pytest.raises(RuntimeError), replacing(path) as file:
@@ -32,12 +32,12 @@ def test_replacing_after_an_error_leaves_the_old_file_alone(tmp_path):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file.bin"]
 
 
-def test_write_atomically_with_a_mode_restricts_the_file(tmp_path):
+def test_write_atomically_when_a_mode_is_given_restricts_the_file(tmp_path):
     write_atomically(tmp_path / "keys.json", "{}", mode=0o600)
     assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
 
 
-def test_replace_folder_with_a_finished_one_removes_the_old_one(tmp_path):
+def test_replace_folder_when_the_new_one_is_finished_removes_the_old_one(tmp_path):
     for name in ("new", "target"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()

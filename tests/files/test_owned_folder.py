@@ -26,7 +26,7 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_it_ends_with_all_that_is_in_it(temporary):
+def test_owned_folder_when_left_is_removed_with_its_content(temporary):
     with OwnedFolder("test") as folder:
         (folder.path / "deep").mkdir()
         (folder.path / "deep" / "file").write_text("text")
@@ -35,7 +35,7 @@ def test_it_ends_with_all_that_is_in_it(temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_process_left_the_next_one_removes_and_nothing_else(temporary):
+def test_owned_folder_when_its_process_was_killed_is_removed_by_the_next(temporary):
     strangers = [temporary / name for name in ("cudal1-cores-0", "evaluation-abc", "file")]
     for stranger in strangers[:2]:
         stranger.mkdir()

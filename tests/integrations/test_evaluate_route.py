@@ -18,7 +18,7 @@ def server(scorer):
         yield started
 
 
-def test_remote_evaluator_returns_verdicts_in_order(server):
+def test_remote_evaluator_when_asked_for_several_returns_verdicts_in_order(server):
     remote = RemoteEvaluator(server.url)
     problem = parse_problem(PROBLEM, "diagonal", origin="problem")
     right, broken = remote.evaluate_all([(problem, FAST), (problem, "class ModelNew(")])
@@ -26,11 +26,11 @@ def test_remote_evaluator_returns_verdicts_in_order(server):
     assert remote.evaluate_all([]) == []
 
 
-def test_evaluate_route_with_a_text_that_is_no_problem_answers_400_in_openai_form(server):
+def test_evaluate_route_when_a_text_is_no_problem_answers_400_in_openai_form(server):
     answer = httpx.post(f"{server.url}/v1/evaluate", json={"problem": "x = 1", "candidate": FAST})
     assert answer.status_code == 400 and "Model" in answer.json()["error"]["message"]
 
 
-def test_remote_evaluator_of_a_refusing_server_passes_its_reason_on(server):
+def test_remote_evaluator_when_the_server_refuses_passes_its_reason_on(server):
     with pytest.raises(UserError, match="404"):
         RemoteEvaluator(f"{server.url}/elsewhere").evaluate_all([(parse_problem(PROBLEM, "p", origin="p"), FAST)])

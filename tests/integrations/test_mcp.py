@@ -13,7 +13,7 @@ from tests.integrations.conftest import FAST, PROBLEM, SETTINGS, WRONG
 pytest.importorskip("mcp")
 
 
-def test_mcp_client_evaluates_candidates_through_the_tool():
+def test_mcp_client_when_it_calls_the_tool_gets_verdicts():
     from mcp.client.session import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 

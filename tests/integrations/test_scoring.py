@@ -9,7 +9,7 @@ from cudal1_ray.integrations.rewards import CompletionScorer
 from tests.integrations.conftest import FAST, PROBLEM, WRONG, completion
 
 
-def test_score_of_right_wrong_and_empty_completions_orders_them(scorer):
+def test_score_when_completions_are_right_wrong_and_empty_orders_them(scorer):
     texts = [completion(FAST), completion(WRONG), "I do not know.", completion(FAST)]
     right, wrong, empty, again = scorer.score([PROBLEM] * 4, texts)
     assert right.verdict.accepted and right.reward > wrong.reward == 0.0
@@ -18,17 +18,17 @@ def test_score_of_right_wrong_and_empty_completions_orders_them(scorer):
     assert again.verdict is right.verdict  # equal candidates are evaluated once
 
 
-def test_score_of_a_text_that_is_no_problem_names_what_is_missing(scorer):
+def test_score_when_a_text_is_no_problem_names_what_is_missing(scorer):
     with pytest.raises(UserError, match="problem: .*Model"):
         scorer.score(["x = 1\n"], [completion(FAST)])
 
 
-def test_scorer_with_an_unknown_setting_is_refused():
+def test_scorer_when_a_setting_is_unknown_is_refused():
     with pytest.raises(UserError, match="no_such_key"):
         CompletionScorer(device="cpu", settings=["evaluation.no_such_key=1"])
 
 
-def test_remote_evaluator_without_a_server_names_the_address():
+def test_remote_evaluator_when_there_is_no_server_names_the_address():
     url = "http://127.0.0.1:9"
     with CompletionScorer(url, device="cpu") as scorer, pytest.raises(UserError, match=url):
         scorer.score([PROBLEM], [completion(FAST)])

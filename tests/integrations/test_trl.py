@@ -16,7 +16,7 @@ def reward():
     reward.close()
 
 
-def test_kernel_reward_of_texts_and_conversations_is_the_same(reward):
+def test_kernel_reward_when_given_texts_or_conversations_is_the_same(reward):
     texts = [completion(FAST), completion(WRONG)]
     conversations = [[{"role": "assistant", "content": text}] for text in texts]
     logged = {}
@@ -27,7 +27,7 @@ def test_kernel_reward_of_texts_and_conversations_is_the_same(reward):
 
 
 @pytest.mark.slow
-def test_grpo_trainer_takes_a_step_with_kernel_reward(reward, tmp_path):
+def test_grpo_trainer_when_rewarded_by_kernel_reward_takes_a_step(reward, tmp_path):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([{"prompt": "Write ModelNew.", "problem": PROBLEM}] * 2)
     args = trl.GRPOConfig(

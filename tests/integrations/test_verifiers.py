@@ -63,12 +63,12 @@ def scored(task, reply: str):
     return trace
 
 
-def test_a_task_holds_the_prompt_and_the_problem(task):
+def test_task_when_loaded_holds_the_prompt_and_the_problem(task):
     assert "class Model(nn.Module)" in task.data.prompt_text and task.data.problem == PROBLEM
     assert task.key == "diagonal"
 
 
-def test_a_fast_answer_is_rewarded_and_others_are_not(task):
+def test_answer_when_fast_is_rewarded_and_others_are_not(task):
     fast, wrong, none = (scored(task, text) for text in (completion(FAST), completion(WRONG), "I cannot."))
     assert fast.reward > 0.0 == wrong.reward == none.reward
     assert fast.metrics["accepted"] == 1.0 and fast.metrics["speedup"] > 1.0 and wrong.metrics["accepted"] == 0.0

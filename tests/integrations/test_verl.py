@@ -19,21 +19,21 @@ def server(scorer, monkeypatch):
         scoring._scorer.cache_clear()
 
 
-def test_compute_score_through_the_server_has_score_and_figures(server):
+def test_compute_score_when_through_the_server_has_score_and_figures(server):
     right = scoring.compute_score("kernelbench", completion(FAST), PROBLEM)
     assert right["score"] > 0.0 and right["accepted"] == 1.0 and right["void"] == 0.0
     wrong = scoring.compute_score("kernelbench", completion(WRONG), PROBLEM)
     assert wrong["score"] == 0.0 and wrong["reason"] == "wrong_output"
 
 
-def test_compute_score_without_the_server_s_address_names_the_variable(monkeypatch):
+def test_compute_score_when_the_servers_address_is_missing_names_the_variable(monkeypatch):
     monkeypatch.delenv(scoring.URL, raising=False)
     scoring._scorer.cache_clear()
     with pytest.raises(UserError, match=scoring.URL):
         scoring.compute_score("kernelbench", completion(FAST), PROBLEM)
 
 
-def test_batch_reward_manager_of_verl_puts_scores_on_last_tokens(server):
+def test_batch_reward_manager_when_of_verl_puts_scores_on_last_tokens(server):
     torch = pytest.importorskip("torch")
     manager = pytest.importorskip("verl.workers.reward_manager.batch", exc_type=ImportError).BatchRewardManager
     from verl import DataProto

@@ -29,13 +29,13 @@ def launch(repository: Path) -> Path:
     return repository / "launch"
 
 
-def test_the_readme_names_every_file(launch):
+def test_launch_readme_when_read_names_every_file(launch):
     text = (launch / "README.md").read_text()
     for path in launch.iterdir():
         assert path.name == "README.md" or f"`{path.name}`" in text, path.name
 
 
-def test_every_command_in_the_files_composes(launch):
+def test_commands_when_printed_in_launch_files_compose(launch):
     """As it stands each runs; a place for more settings ("..." or "$@") is left out."""
     files = []
     for path in launch.iterdir():
@@ -54,7 +54,7 @@ def test_every_command_in_the_files_composes(launch):
 # Ray's own launcher
 
 
-def test_ray_cluster_passes_rays_own_check(launch):
+def test_ray_cluster_when_checked_passes_rays_own_check(launch):
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = load(launch / "ray-cluster.yaml")
@@ -64,7 +64,7 @@ def test_ray_cluster_passes_rays_own_check(launch):
         validate_config(broken)
 
 
-def test_ray_cluster_starts_the_projects_own_ray_on_every_node(launch):
+def test_ray_cluster_when_started_runs_the_projects_ray_on_every_node(launch):
     config = load(launch / "ray-cluster.yaml")
     home = next(place for place, source in config["file_mounts"].items() if source == ".")
     for key in ("head_start_ray_commands", "worker_start_ray_commands"):
@@ -77,7 +77,7 @@ def test_ray_cluster_starts_the_projects_own_ray_on_every_node(launch):
 # KubeRay
 
 
-def test_rayjob_has_the_fields_of_its_crd(launch):
+def test_rayjob_when_checked_has_the_fields_of_its_crd(launch):
     assert crd_errors(load(launch / "kuberay-job.yaml")) == []
 
 
@@ -92,7 +92,7 @@ def test_rayjob_has_the_fields_of_its_crd(launch):
         (lambda d: _container(d)["volumeMounts"][0].update(mountPath="runs"), "mountPath"),
     ],
 )
-def test_the_rayjob_schema_sees_a_mistake(launch, change, named):
+def test_rayjob_schema_when_a_field_is_wrong_names_it(launch, change, named):
     document = copy.deepcopy(load(launch / "kuberay-job.yaml"))
     change(document)
     assert any(named in error for error in crd_errors(document))
@@ -102,7 +102,7 @@ def _container(document: dict) -> dict:
     return document["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
 
 
-def test_rayjob_is_consistent(launch):
+def test_rayjob_when_read_has_one_image_and_volume(launch):
     """One image, this Ray, and every pod mounts the volume that the run is written to."""
     spec = load(launch / "kuberay-job.yaml")["spec"]
     (runs_dir,) = re.findall(r"runs_dir=(\S+)", spec["entrypoint"])
@@ -113,13 +113,13 @@ def test_rayjob_is_consistent(launch):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_parse(launch, name):
+def test_scripts_when_parsed_have_no_error(launch, name):
     subprocess.run(["bash", "-n", str(launch / name)], check=True)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed")
-def test_scripts_pass_shellcheck(launch, name):
+def test_scripts_when_checked_by_shellcheck_have_no_finding(launch, name):
     done = subprocess.run([SHELLCHECK, str(launch / name)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
@@ -132,7 +132,7 @@ def test_scripts_pass_shellcheck(launch, name):
         (("-n", "cpu=3", "--", "true"), "cpu=3 is none of"),
     ],
 )
-def test_local_says_what_is_wrong_before_it_starts_anything(launch, arguments, message):
+def test_local_when_given_a_mistake_names_it_before_it_starts(launch, arguments, message):
     done = subprocess.run([str(launch / "local.sh"), *arguments], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2 and message in done.stderr
 
@@ -142,7 +142,7 @@ SBATCH_VALUES = {"job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time"
 SBATCH_FLAGS = {"exclusive", "requeue"}
 
 
-def test_slurm_directives_are_sbatch_options(launch):
+def test_slurm_directives_when_read_are_sbatch_options(launch):
     script = launch / "slurm.sbatch"
     if shutil.which("sbatch"):
         subprocess.run(["sbatch", "--test-only", str(script)], check=True)

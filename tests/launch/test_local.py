@@ -29,7 +29,7 @@ def nodes_at(port: int) -> list[psutil.Process]:
     return nodes
 
 
-def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository):
+def test_roles_when_nodes_have_types_land_on_theirs_and_jobs_wait_for_room(repository):
     """A cluster of three nodes, two of them with a pretended GPU: the placement of a job, and the room of the next."""
     port = free_port()
     nodes = ["-n", "cpus=4", "-n", "cpus=3,gpus=1,type=A100", "-n", "cpus=3,gpus=1,type=H100"]
@@ -51,7 +51,7 @@ def test_roles_land_on_their_accelerator_type_and_jobs_wait_for_room(repository)
     assert not nodes_at(port)
 
 
-def test_stopping_it_stops_the_command_and_the_cluster(repository, tmp_path):
+def test_local_when_stopped_stops_the_command_and_the_cluster(repository, tmp_path):
     port, path = free_port(), f"{Path(sys.executable).parent}:/usr/bin:/bin"
     ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('told to end'))"
     waiting = f"{ends}; print('there', flush=True); time.sleep(300)"
@@ -64,7 +64,7 @@ def test_stopping_it_stops_the_command_and_the_cluster(repository, tmp_path):
     assert not nodes_at(port)
 
 
-def test_the_commands_exit_code_is_local_shs(repository):
+def test_local_when_the_command_ends_has_its_exit_code(repository):
     port = free_port()
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     command = [str(repository / "launch" / "local.sh"), "-p", str(port), "-n", "cpus=1", "--", "sh", "-c", "exit 7"]

@@ -55,7 +55,7 @@ def policy(tmp_path) -> Path:
 # The file
 
 
-def test_the_service_has_the_fields_of_its_crd(service):
+def test_service_when_checked_has_the_fields_of_its_crd(service):
     assert crd_errors(service) == []
 
 
@@ -69,13 +69,13 @@ def test_the_service_has_the_fields_of_its_crd(service):
         (lambda d: d["spec"]["rayClusterConfig"]["workerGroupSpecs"][0].pop("maxReplicas"), "maxReplicas"),
     ],
 )
-def test_the_schema_sees_a_mistake(service, change, named):
+def test_service_schema_when_a_field_is_wrong_names_it(service, change, named):
     document = copy.deepcopy(service)
     change(document)
     assert any(named in error for error in crd_errors(document))
 
 
-def test_what_is_served_passes_rays_own_schema(served):
+def test_service_when_read_by_ray_serve_passes_its_schema(served):
     deployed = ServeDeploySchema.model_validate(served)
     (application,) = deployed.applications
     assert application.name == ServingConfig().name, "the job queue finds the endpoint by it"
@@ -92,13 +92,13 @@ def test_what_is_served_passes_rays_own_schema(served):
         ServeDeploySchema.model_validate(broken)
 
 
-def test_ray_serves_time_limit_comes_after_ours(served):
+def test_time_limit_when_of_ray_serve_comes_after_ours(served):
     security = ServingConfig().security
     ours = security.request_timeout_s + security.body_timeout_s + MARGIN_S
     assert served["http_options"]["request_timeout_s"] >= ours
 
 
-def test_the_cluster_is_consistent_and_every_path_is_on_its_volume(service, served):
+def test_service_cluster_when_read_has_every_path_on_its_volume(service, served):
     cluster = service["spec"]["rayClusterConfig"]
     (mount,) = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     check_cluster(cluster, mount["mountPath"])
@@ -110,7 +110,7 @@ def test_the_cluster_is_consistent_and_every_path_is_on_its_volume(service, serv
 # What it builds
 
 
-def test_the_named_builder_builds_the_application_of_cudal1_serve(served, policy, tmp_path):
+def test_builder_when_named_builds_the_application_of_cudal1_serve(served, policy, tmp_path):
     """As Ray Serve does it on the cluster, up to starting the deployments; with this machine's paths."""
     settings = served["applications"][0]
     here = {"policy": str(policy), "security.keys_file": f"{tmp_path}/k.json"}
@@ -141,12 +141,12 @@ def test_the_named_builder_builds_the_application_of_cudal1_serve(served, policy
         ({"replicas.most": 3}, "replicas.most"),
     ],
 )
-def test_a_mistake_in_args_is_named(policy, tmp_path, args, named):
+def test_builder_when_its_args_are_wrong_names_them(policy, tmp_path, args, named):
     with pytest.raises(UserError, match=re.escape(named)):
         build({"policy": str(policy), "security.keys_file": f"{tmp_path}/k.json"} | args)
 
 
-def test_args_are_settings_whatever_their_text():
+def test_args_when_turned_into_settings_keep_their_text():
     args = {
         "a": {"b": 3, "c": {"d": None}},
         "e.f": "it's \\here\\",
@@ -167,7 +167,7 @@ def test_args_are_settings_whatever_their_text():
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_file_is_deployed_and_answers_callers_with_a_key(repository, served, tmp_path):
+def test_service_when_deployed_answers_callers_with_a_key(repository, served, tmp_path):
     """What the operator hands to Ray, handed over by Ray's own `serve run`; of one node, since proxies share a port."""
     pytest.importorskip("vllm")
     from tests.rollout.conftest import make_tiny_model

@@ -20,7 +20,7 @@ STAND_INS = {
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_batch_script_starts_ray_runs_the_command_and_stops(repository, tmp_path):
+def test_batch_script_when_run_starts_ray_runs_the_command_and_stops(repository, tmp_path):
     if subprocess.run([*APART, "true"], capture_output=True).returncode:
         pytest.skip("no user namespaces on this machine")
     for name, text in STAND_INS.items():

@@ -28,7 +28,7 @@ def script(repository: Path):
     del sys.modules[spec.name]
 
 
-def test_a_score_is_the_mean_of_the_last_steps_of_one_stage(script, tmp_path):
+def test_score_when_a_stage_has_steps_is_the_mean_of_the_last(script, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     score = script.Score("geomean_speedup", "max", window=2)
     assert score.of(metrics, "contrastive") == []
@@ -39,7 +39,7 @@ def test_a_score_is_the_mean_of_the_last_steps_of_one_stage(script, tmp_path):
     assert score.of(metrics, "contrastive") == [1.0, 1.5, 2.5]
 
 
-def test_a_trial_asks_for_its_driver_and_for_all_actors_in_one_place(script):
+def test_trial_when_placed_asks_for_its_driver_and_all_actors(script):
     cluster = load_config([]).cluster
     driver, actors = script.room_of(cluster)
     roles = (cluster.rollout, cluster.learner, cluster.evaluator, cluster.compiler, cluster.exemplars)
@@ -51,7 +51,7 @@ def test_a_trial_asks_for_its_driver_and_for_all_actors_in_one_place(script):
     assert total([driver, actors])["CPU"] == driver["CPU"] + actors["CPU"]
 
 
-def test_every_combination_is_a_job_of_one_sweep(script, tmp_path):
+def test_combinations_when_composed_are_jobs_of_one_sweep(script, tmp_path):
     sweep = [f"runs_dir={tmp_path}", "name=s", "contrastive.learning_rate=1e-3,1e-4", "seed=1,2", "stage=contrastive"]
     folder, jobs = script.compose(sweep)
     assert folder.path == tmp_path / "s" and len(jobs) == 4
@@ -63,7 +63,7 @@ def test_every_combination_is_a_job_of_one_sweep(script, tmp_path):
         script.compose([*sweep, "sft.epochz=1"])
 
 
-def test_every_command_in_the_files_composes(script, repository, tmp_path, monkeypatch):
+def test_tune_commands_when_printed_compose(script, repository, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = [(repository / "launch" / "README.md").read_text(), script.__doc__]
     commands = [words for text in texts for words in re.findall(r"launch/tune_asha.py ([^`\n]+)", text)]
@@ -74,7 +74,7 @@ def test_every_command_in_the_files_composes(script, repository, tmp_path, monke
         assert len(jobs) > 1
 
 
-def test_a_grace_beyond_the_last_step_is_named(script, tmp_path, capsys):
+def test_grace_when_beyond_the_last_step_is_named(script, tmp_path, capsys):
     sweep = [f"runs_dir={tmp_path}", "stage=contrastive", "contrastive.steps=4", "seed=1,2"]
     assert script.main(["--grace", "4", *sweep]) == 2
     error = capsys.readouterr().err
@@ -104,7 +104,7 @@ def rows(path: Path) -> list[dict]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_bad_run_is_stopped_and_can_be_continued(repository, tmp_path):
+def test_run_when_behind_at_a_rung_is_stopped_and_can_be_continued(repository, tmp_path):
     """Two learning rates, the second one far too small: it is behind at the first rung."""
     good, bad = [f"sft.learning_rate={rate}" for rate in ("0.005", "1e-07")]
     asha = ["--metric", "loss", "--mode", "min", "--window", "1", "--grace", "1"]

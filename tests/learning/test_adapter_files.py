@@ -30,7 +30,7 @@ def trained(tmp_path_factory, policy_folder):
     return learner, folder
 
 
-def test_peft_reads_what_a_learner_wrote_and_computes_the_same(trained, policy_folder):
+def test_adapter_when_a_learner_wrote_it_is_the_same_in_peft(trained, policy_folder):
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
@@ -45,7 +45,7 @@ def test_peft_reads_what_a_learner_wrote_and_computes_the_same(trained, policy_f
     assert (adapted - before).abs().max() > 0.1
 
 
-def test_a_learner_reads_what_peft_wrote_and_computes_the_same(tmp_path, make_learner, policy_folder):
+def test_adapter_when_peft_wrote_it_is_the_same_in_a_learner(tmp_path, make_learner, policy_folder):
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
@@ -70,14 +70,14 @@ def test_a_learner_reads_what_peft_wrote_and_computes_the_same(tmp_path, make_le
         torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-4, rtol=0)
 
 
-def test_a_learner_that_starts_from_an_adapter_is_the_one_that_wrote_it(trained, make_learner):
+def test_learner_when_started_from_an_adapter_is_the_one_that_wrote_it(trained, make_learner):
     learner, folder = trained
     again = make_learner(policy_adapter=str(folder / "adapter"), policy_lora_rank=4, policy_lora_alpha=12.0)
     assert again.score(some_sequences(4)) == learner.score(some_sequences(4))
     assert dict(again.adapter_weights()).keys() == load_adapter(folder / "adapter").keys()
 
 
-def test_an_adapter_of_another_shape_is_refused_with_both_values(trained, make_learner, tmp_path):
+def test_adapter_when_of_another_shape_is_refused_with_both_values(trained, make_learner, tmp_path):
     _, folder = trained
     assert read_shape(folder / "adapter") == AdapterShape(4, 12.0)
     with pytest.raises(UserError, match=r"policy.lora_rank=8.* has 4 and 12"):

@@ -26,23 +26,23 @@ REWARDS, GROUPS = [1.0, 2.0, 3.0, 7.0, 7.0, 5.0], [4, 4, 4, 9, 9, 2]
         ("reinforce", REWARDS),
     ],
 )
-def test_by_hand(name, expected):
+def test_advantages_when_computed_by_hand_are_these(name, expected):
     np.testing.assert_allclose(compute_advantages(REWARDS, GROUPS, AlgorithmConfig(name=name)), expected, atol=1e-12)
 
 
-def test_interleaved_groups_are_kept_apart():
+def test_advantages_when_groups_are_interleaved_keep_them_apart():
     values = compute_advantages([1.0, 10.0, 3.0, 30.0], [0, 1, 0, 1], AlgorithmConfig())
     np.testing.assert_allclose(values, [-1, -1, 1, 1])
 
 
-def test_rewards_that_differ_by_rounding_only_teach_nothing():
+def test_advantages_when_rewards_differ_by_rounding_are_zero():
     same = [0.1 + 0.2, 0.3, 0.3]
     assert same[0] != same[1]
     assert compute_advantages(same, [0, 0, 0], AlgorithmConfig()).tolist() == [0, 0, 0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-100, 100)), min_size=1, max_size=40))
-def test_each_group_has_mean_zero_and_deviation_one_or_nothing(pairs):
+def test_group_advantages_when_normalised_have_mean_zero_and_deviation_one(pairs):
     groups, rewards = np.array([g for g, _ in pairs]), np.array([r for _, r in pairs])
     values = group_normalised(rewards, groups)
     for group in set(groups.tolist()):
@@ -51,7 +51,7 @@ def test_each_group_has_mean_zero_and_deviation_one_or_nothing(pairs):
         assert np.all(mine == 0) or abs(mine.std() - 1) < 1e-6
 
 
-def test_mistakes_are_named():
+def test_advantages_when_given_a_mistake_name_it():
     with pytest.raises(UserError, match="algorithm.name='ppo'.*grpo"):
         compute_advantages([1.0], [0], AlgorithmConfig(name="ppo"))
     with pytest.raises(ValueError, match="nan"):
@@ -60,6 +60,6 @@ def test_mistakes_are_named():
         compute_advantages([1.0, 2.0], [0], AlgorithmConfig())
 
 
-def test_a_user_adds_an_algorithm_by_name():
+def test_algorithm_when_registered_is_selected_by_name():
     register_algorithm("signs", Algorithm(lambda rewards, groups: np.sign(rewards)))
     assert compute_advantages([-3.0, 2.0], [0, 0], AlgorithmConfig(name="signs")).tolist() == [-1, 1]

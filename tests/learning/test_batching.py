@@ -22,7 +22,7 @@ LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
 
 @given(LENGTHS, st.integers(1, 200), st.booleans())
-def test_plan_takes_all_within_the_budget(lengths, budget, packing):
+def test_plan_when_there_is_a_budget_takes_all_within_it(lengths, budget, packing):
     groups = plan(lengths, budget, packing)
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
@@ -33,7 +33,7 @@ def test_plan_takes_all_within_the_budget(lengths, budget, packing):
 
 
 @given(LENGTHS, st.integers(10, 200), st.booleans(), st.integers(1, 5))
-def test_ranks_share_all_and_stay_in_step(lengths, budget, packing, world_size):
+def test_ranks_when_they_share_a_batch_take_all_and_stay_in_step(lengths, budget, packing, world_size):
     shares = [plan_rank(lengths, budget, packing, rank, world_size) for rank in range(world_size)]
     taken = [i for rank in shares for share in rank if not share.spare for i in share.indices]
     assert sorted(taken) == list(range(len(lengths)))
@@ -41,7 +41,7 @@ def test_ranks_share_all_and_stay_in_step(lengths, budget, packing, world_size):
 
 
 @given(LENGTHS, st.integers(10, 200), st.integers(1, 5))
-def test_packed_rows_fit_and_are_no_more_than_first_fit_needs(lengths, budget, world_size):
+def test_packed_rows_when_planned_fit_and_are_no_more_than_first_fit_needs(lengths, budget, world_size):
     shares = [plan_rank(lengths, budget, True, rank, world_size) for rank in range(world_size)]
     for share in (share for rank in shares for share in rank if not share.spare):
         assert rounded(sum(lengths[i] for i in share.indices)) <= max(budget, LENGTH_STEP) or len(share.indices) == 1
@@ -49,7 +49,7 @@ def test_packed_rows_fit_and_are_no_more_than_first_fit_needs(lengths, budget, w
     assert len(shares[0]) == -(-needed // world_size)
 
 
-def test_ranks_compute_rows_of_one_length_at_the_same_time():
+def test_ranks_when_rows_differ_in_length_compute_equal_ones_together():
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(256, 4097, (256,), generator=generator).tolist()
     shares = [plan_rank(lengths, 16384, True, rank, 4) for rank in range(4)]
@@ -60,7 +60,7 @@ def test_ranks_compute_rows_of_one_length_at_the_same_time():
     assert sum(lengths) / 16384 / 4 <= len(steps) <= sum(lengths) / 16384 / 4 * 1.15 + 1
 
 
-def test_collate_padded_and_packed():
+def test_collate_when_padded_or_packed_has_these_tensors():
     sequences = [
         TrainingSequence((5, 6), (7, 8), (-0.1, -0.2), advantage=2.0),
         TrainingSequence((9,), (10, 11, 12, 13), (-1.0, -2.0, -3.0, -4.0), weight=0.5),
@@ -86,7 +86,7 @@ def test_collate_padded_and_packed():
 
 
 @given(st.lists(st.integers(-1, 6), min_size=1, max_size=40), st.integers(1, 9), st.integers(0, 99))
-def test_minibatches_take_every_sequence_once_and_keep_groups_whole(groups, parts, seed):
+def test_minibatches_when_cut_take_every_sequence_once_and_keep_groups_whole(groups, parts, seed):
     batches = minibatches(groups, parts, torch.Generator().manual_seed(seed))
     assert sorted(i for batch in batches for i in batch) == list(range(len(groups)))
     assert len(batches) == group_parts(groups, parts) <= parts and all(batches)
@@ -94,7 +94,7 @@ def test_minibatches_take_every_sequence_once_and_keep_groups_whole(groups, part
         assert sum(any(groups[i] == group for i in batch) for batch in batches) == 1
 
 
-def test_one_minibatch_keeps_the_order_and_draws_nothing():
+def test_minibatches_when_there_is_one_keep_the_order_and_draw_nothing():
     generator = torch.Generator().manual_seed(5)
     before = generator.get_state()
     assert minibatches([2, 0, 2], 1, generator) == [[0, 1, 2]] and torch.equal(before, generator.get_state())

@@ -88,7 +88,7 @@ def write_gguf(model, tokenizer, path: Path, output_noise: float) -> None:
     writer.close()
 
 
-def test_gguf_becomes_a_tied_ordinary_policy(original, tmp_path):
+def test_gguf_when_loaded_is_a_tied_ordinary_policy(original, tmp_path):
     model, tokenizer = original
     write_gguf(model, tokenizer, tmp_path / "small.gguf", output_noise=1e-3)
     loaded, its_tokenizer = build_policy(PolicyConfig(kind="gguf", path=str(tmp_path / "small.gguf"), chat=True))
@@ -106,7 +106,7 @@ def test_gguf_becomes_a_tied_ordinary_policy(original, tmp_path):
     assert torch.equal(again(ids).logits, loaded(ids).logits)
 
 
-def test_an_output_matrix_of_its_own_stays_its_own(original, tmp_path):
+def test_gguf_when_its_output_matrix_is_its_own_keeps_it(original, tmp_path):
     model, tokenizer = original
     write_gguf(model, tokenizer, tmp_path / "untied.gguf", output_noise=1.0)
     loaded, _ = build_policy(PolicyConfig(kind="gguf", path=str(tmp_path / "untied.gguf")))

@@ -32,7 +32,7 @@ def assert_weights_close(a, b, atol: float) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_sft_learns_a_few_sequences_by_heart(make_learner, optimizer):
+def test_sft_when_sequences_are_few_learns_them_by_heart(make_learner, optimizer):
     learner, sequences = make_learner(optimizer=optimizer), some_sequences(4)
     learner.start_stage({"adamw": 1e-2, "muon": 3e-3}[optimizer])
     first = learner.train_sft(sequences, 2)
@@ -43,7 +43,7 @@ def test_sft_learns_a_few_sequences_by_heart(make_learner, optimizer):
     assert all(sum(row) > -0.3 * len(row) for row in learner.score(sequences))
 
 
-def test_score_is_what_transformers_computes(make_learner, policy_folder, policy_config):
+def test_score_when_computed_equals_transformers(make_learner, policy_folder, policy_config):
     sequences, model = some_sequences(5), load_policy(policy_config, policy_folder)
     for temperature in (1.0, 0.7):
         for sequence, row in zip(sequences, make_learner().score(sequences, temperature), strict=True):
@@ -54,7 +54,7 @@ def test_score_is_what_transformers_computes(make_learner, policy_folder, policy
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo", "reinforce", "grpo_leave_one_out"])
-def test_policy_gradient_raises_the_good_and_lowers_the_bad(make_learner, name):
+def test_policy_gradient_when_advantages_differ_raises_the_good_and_lowers_the_bad(make_learner, name):
     learner = make_learner()
     sequences = scored(learner, [replace(s, advantage=1.0 if i % 2 else -1.0) for i, s in enumerate(some_sequences(6))])
     learner.start_stage(1e-3)
@@ -68,7 +68,7 @@ def test_policy_gradient_raises_the_good_and_lowers_the_bad(make_learner, name):
 
 
 @pytest.mark.parametrize("normalisation", ["tokens", "sequences", "constant"])
-def test_gradients_do_not_depend_on_how_a_batch_is_cut(make_learner, normalisation):
+def test_gradients_when_a_batch_is_cut_differently_are_the_same(make_learner, normalisation):
     sequences = some_sequences(9, sampled=True)
     sequences[2] = replace(sequences[2], weight=0.25)
     algorithm = AlgorithmConfig(loss_normalisation=normalisation)
@@ -87,7 +87,7 @@ def test_gradients_do_not_depend_on_how_a_batch_is_cut(make_learner, normalisati
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_packed_padded_and_one_by_one_score_the_same(make_learner, attention):
+def test_scores_when_packed_padded_or_alone_are_the_same(make_learner, attention):
     sequences = some_sequences(8)
     alone = [row for s in sequences for row in make_learner().score([s])]
     for packing in (False, True):
@@ -99,7 +99,7 @@ def test_packed_padded_and_one_by_one_score_the_same(make_learner, attention):
 @pytest.mark.parametrize(
     ("zero_stage", "optimizer"), [(0, "adamw"), (0, "muon"), (1, "adamw"), (2, "adamw"), (3, "adamw")]
 )
-def test_resume_is_exact_to_the_bit(make_learner, tmp_path, zero_stage, optimizer):
+def test_learner_when_resumed_is_the_same_to_the_bit(make_learner, tmp_path, zero_stage, optimizer):
     sequences = some_sequences(8, sampled=True)
     algorithm = AlgorithmConfig(kl_coef=0.1, minibatches=3, epochs_per_batch=2)
 
@@ -128,7 +128,7 @@ def test_resume_is_exact_to_the_bit(make_learner, tmp_path, zero_stage, optimize
     assert resumed.counters == learner.counters
 
 
-def test_a_checkpoint_of_another_kind_is_refused(make_learner, tmp_path):
+def test_checkpoint_when_of_another_kind_is_refused(make_learner, tmp_path):
     make_learner().save_checkpoint(tmp_path / "zero0")
     with pytest.raises(UserError, match="learner.zero_stage=0"):
         make_learner(zero_stage=1).load_checkpoint(tmp_path / "zero0")
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_kind_is_refused(make_learner, tmp_path):
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
-def test_zero_stages_compute_what_plain_training_does(make_learner, zero_stage):
+def test_zero_stages_when_training_compute_what_plain_training_does(make_learner, zero_stage):
     sequences = some_sequences(6, sampled=True)
     results = []
     for stage in (0, zero_stage):
@@ -152,7 +152,7 @@ def test_zero_stages_compute_what_plain_training_does(make_learner, zero_stage):
     assert_weights_close(results[1][2], results[0][2], atol=1e-5)
 
 
-def test_kl_holds_the_policy_back_and_wants_a_reference(make_learner):
+def test_kl_when_its_coefficient_grows_holds_the_policy_back_and_needs_a_reference(make_learner):
     sequences = some_sequences(6, sampled=True)
     with pytest.raises(UserError, match="kl_coef"):
         make_learner().train_policy_gradient(sequences, AlgorithmConfig(kl_coef=0.1))
@@ -179,7 +179,7 @@ def test_clipping_sets_in_when_a_batch_is_used_several_times(make_learner):
     assert metrics["optimiser_steps"] == 4 and metrics["clip_fraction"] > 0.05 and metrics["drift_max_abs"] < 1e-5
 
 
-def test_the_sampling_temperature_is_that_of_the_gradient(make_learner):
+def test_temperature_when_sampled_at_is_that_of_the_gradient(make_learner):
     learner = make_learner()
     sequences = scored(learner, some_sequences(6, sampled=True), temperature=0.6)
     learner.start_stage(1e-4, temperature=0.6)
@@ -188,7 +188,7 @@ def test_the_sampling_temperature_is_that_of_the_gradient(make_learner):
     assert learner.train_policy_gradient(sequences, ON_POLICY)["drift_mean_abs"] > 0.05
 
 
-def test_nothing_to_learn_from_changes_nothing(make_learner):
+def test_training_when_there_is_nothing_to_learn_changes_nothing(make_learner):
     learner = make_learner()
     learner.start_stage(1e-2)
     before = weights(learner)
@@ -199,7 +199,7 @@ def test_nothing_to_learn_from_changes_nothing(make_learner):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_new_stage_starts_a_new_optimiser(make_learner, optimizer):
+def test_stage_when_new_starts_a_new_optimiser(make_learner, optimizer):
     sequences, results = some_sequences(4), []
     for resumed in (True, False):
         learner = make_learner(optimizer=optimizer)
@@ -221,7 +221,9 @@ def test_a_new_stage_starts_a_new_optimiser(make_learner, optimizer):
     assert any(not torch.allclose(results[0][k], expected[k], atol=1e-5) for k in expected)
 
 
-def test_adapters_train_alone_and_leave_merged(make_learner, policy_folder, policy_config, tmp_path):
+def test_adapters_when_training_train_alone_and_are_published_merged(
+    make_learner, policy_folder, policy_config, tmp_path
+):
     sequences = some_sequences(4)
     learner = make_learner(policy_lora_rank=4, optimizer="muon")  # which adapters are not given to
     assert learner.score(sequences) == make_learner().score(sequences)
@@ -241,7 +243,7 @@ def test_adapters_train_alone_and_leave_merged(make_learner, policy_folder, poli
     assert load_tokenizer(str(tmp_path / "merged")).eos_token_id == 2
 
 
-def test_autocast_is_for_training_only(make_learner):
+def test_autocast_when_scoring_is_not_used(make_learner):
     sequences = some_sequences(4, sampled=True)
     plain, cast = make_learner(), make_learner(autocast=True)
     assert plain.score(sequences) == cast.score(sequences)
@@ -253,7 +255,7 @@ def test_autocast_is_for_training_only(make_learner):
     assert all(w.dtype == torch.float32 for w in weights(cast).values())
 
 
-def test_recomputing_activations_changes_nothing(make_learner):
+def test_recomputed_activations_when_training_change_nothing(make_learner):
     sequences, after = some_sequences(4), []
     for recompute in (False, True):
         learner = make_learner(policy_gradient_checkpointing=recompute)
@@ -263,7 +265,7 @@ def test_recomputing_activations_changes_nothing(make_learner):
     assert_weights_close(*after, atol=1e-6)
 
 
-def test_what_cannot_be_trained_on_is_named(make_learner):
+def test_sequences_when_they_cannot_be_trained_on_are_named(make_learner):
     learner = make_learner()
     learner.start_stage(1e-2)
     with pytest.raises(ValueError, match="longest input is 64"):
@@ -283,7 +285,7 @@ def test_what_cannot_be_trained_on_is_named(make_learner):
 
 
 @pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (0, "bfloat16"), (1, "bfloat16"), (3, "float32")])
-def test_a_gradient_that_is_not_finite_is_left_out_and_the_next_step_is_made(make_learner, zero_stage, dtype):
+def test_gradient_when_not_finite_is_left_out_and_the_next_step_is_made(make_learner, zero_stage, dtype):
     learner = make_learner(zero_stage=zero_stage, policy_dtype=dtype)
     sequences = some_sequences(4, sampled=True)
     learner.start_stage(1e-2)
@@ -298,7 +300,7 @@ def test_a_gradient_that_is_not_finite_is_left_out_and_the_next_step_is_made(mak
     assert all(tensor.isfinite().all() for tensor in after.values())
 
 
-def test_gradients_that_stay_not_finite_end_the_run(make_learner):
+def test_gradients_when_they_stay_not_finite_end_the_run(make_learner):
     learner = make_learner()
     sequences = [replace(s, advantage=float("inf")) for s in some_sequences(2, sampled=True)]
     learner.start_stage(1e-2)

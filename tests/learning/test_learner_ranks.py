@@ -94,7 +94,7 @@ def results(policy_folder, tmp_path_factory, repository: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_two_ranks_compute_what_one_does(results, make_learner, way):
+def test_ranks_when_there_are_two_compute_what_one_does(results, make_learner, way):
     lora_rank = WAYS[way][0].get("lora_rank", 0)
     alone = work(make_learner(tokens_per_micro_batch=64, epsilon=1e-3, policy_lora_rank=lora_rank))
     first, second = (torch.load(results / way / f"rank-{rank}.pt") for rank in range(2))
@@ -111,7 +111,7 @@ def test_two_ranks_compute_what_one_does(results, make_learner, way):
 @pytest.mark.parametrize(
     ("visible", "gpus"), [("", ["0", "1"]), ("4,6", ["4", "6"]), ("GPU-a,GPU-b", ["GPU-a", "GPU-b"])]
 )
-def test_each_rank_of_the_benchmark_has_a_gpu_of_its_own(visible, gpus):
+def test_benchmark_ranks_when_on_one_host_have_a_gpu_each(visible, gpus):
     from benchmarks.training.learner import gpu_of
 
     assert [gpu_of(local, visible) for local in (0, 1)] == gpus

@@ -37,7 +37,7 @@ def run(
 @pytest.mark.parametrize("entropies", ["none", "value", "gradient"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("bias", [False, True])
-def test_chunks_compute_what_all_at_once_does(entropies, temperature, bias):
+def test_logprobs_when_computed_in_chunks_are_those_of_all_at_once(entropies, temperature, bias):
     expected = run(4096, entropies, temperature, bias)
     for chunk in (1, 10, 37):
         for ours, theirs in zip(run(chunk, entropies, temperature, bias), expected, strict=True):
@@ -46,13 +46,13 @@ def test_chunks_compute_what_all_at_once_does(entropies, temperature, bias):
                 torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_a_matrix_that_stands_still_gets_no_gradient():
+def test_matrix_when_frozen_gets_no_gradient():
     expected, ours = (run(chunk, "none", 1.0, False, frozen=True) for chunk in (4096, 8))
     torch.testing.assert_close(ours[2], expected[2], rtol=1e-5, atol=1e-5)
     assert ours[3] is None
 
 
-def test_in_bfloat16_the_softmax_is_fp32():
+def test_softmax_when_inputs_are_bfloat16_is_fp32():
     expected, ours = (run(chunk, "value", 1.0, False, autocast=True) for chunk in (4096, 8))
     assert ours[0].dtype == ours[1].dtype == torch.float32
     torch.testing.assert_close(ours[0], expected[0], rtol=0, atol=1e-5)
@@ -61,7 +61,7 @@ def test_in_bfloat16_the_softmax_is_fp32():
 
 @pytest.mark.long
 @pytest.mark.parametrize("entropies", ["none", "gradient"])
-def test_compiled_chunks_compute_the_same(entropies):
+def test_chunks_when_compiled_compute_the_same(entropies):
     expected = run(10, entropies, 0.7, False, autocast=True)
     for ours, theirs in zip(run(10, entropies, 0.7, False, autocast=True, compiled=True), expected, strict=True):
         if theirs is not None:
@@ -69,7 +69,7 @@ def test_compiled_chunks_compute_the_same(entropies):
 
 
 @pytest.mark.parametrize("entropies", ["none", "value", "gradient"])
-def test_nothing_as_wide_as_the_vocabulary_waits_for_the_backward_pass(entropies):
+def test_memory_when_waiting_for_the_backward_pass_holds_nothing_as_wide_as_the_vocabulary(entropies):
     kept: list[int] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

@@ -28,19 +28,19 @@ def close(values: torch.Tensor, expected: list[float]) -> None:
     torch.testing.assert_close(values, torch.tensor(expected), rtol=1e-5, atol=1e-6)
 
 
-def test_token_logprobs_are_a_softmax_at_the_temperature():
+def test_token_logprobs_when_computed_are_a_softmax_at_the_temperature():
     logits = torch.tensor([[0.0, math.log(3.0)], [0.0, math.log(3.0)]])
     close(token_logprobs(logits, torch.tensor([0, 1])), [math.log(1 / 4), math.log(3 / 4)])
     close(token_logprobs(logits, torch.tensor([0, 1]), temperature=0.5), [math.log(1 / 10), math.log(9 / 10)])
 
 
-def test_entropy_is_of_the_softmax_at_the_temperature():
+def test_entropies_when_computed_are_of_the_softmax_at_the_temperature():
     close(token_entropies(torch.zeros(1, 8)), [math.log(8)])
     quarter = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     close(token_entropies(2 * torch.tensor([[0.0, math.log(3.0)]]), temperature=2.0), [quarter])
 
 
-def test_sft_and_reinforce():
+def test_losses_when_of_sft_and_reinforce_are_these():
     logprobs = torch.tensor([-0.5, -2.0])
     close(sft_loss(logprobs), [0.5, 2.0])
     close(reinforce_loss(logprobs, torch.tensor([1.0, -3.0])), [0.5, -6.0])
@@ -57,7 +57,7 @@ def test_sft_and_reinforce():
         (1.25, 1.0, -1.25, False),  # between 1.2 and 1.3: DAPO's higher bound leaves it free
     ],
 )
-def test_clipped_surrogate(ratio, advantage, loss, clipped):
+def test_clipped_surrogate_when_the_ratio_leaves_the_range_is_clipped(ratio, advantage, loss, clipped):
     old = torch.tensor([-1.0])
     logprobs = (old + math.log(ratio)).requires_grad_()
     losses, is_clipped = clipped_surrogate(logprobs, old, torch.tensor([advantage]), 0.2, 0.3)
@@ -67,27 +67,27 @@ def test_clipped_surrogate(ratio, advantage, loss, clipped):
     close(logprobs.grad, [0.0 if clipped else -ratio * advantage])
 
 
-def test_sequence_means_and_ratios():
+def test_sequence_means_and_ratios_when_computed_by_hand_are_these():
     segments = torch.tensor([0, 0, 2])
     close(sequence_means(torch.tensor([1.0, 3.0, 5.0]), segments, 3), [2.0, 0.0, 5.0])
     ratios = sequence_ratios(torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.2, -1.4, -0.5]), segments, 3)
     close(ratios, [0.3, 0.0, -0.5])
 
 
-def test_k3_is_never_negative_and_has_the_gradient_of_the_kl():
+def test_k3_when_computed_is_never_negative_and_has_the_gradient_of_the_kl():
     close(kl_k3(torch.tensor([-1.0]), torch.tensor([-1.0])), [0.0])
     close(kl_k3(torch.tensor([-1.0]), torch.tensor([-1.0 + math.log(2)])), [2 - math.log(2) - 1])
     assert (kl_k3(torch.randn(100), torch.randn(100)) >= 0).all()
 
 
-def test_k3_is_unbiased():
+def test_k3_when_averaged_is_unbiased():
     policy, reference = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.2, 0.6])
     expected = (policy * (policy / reference).log()).sum()
     estimate = (policy * kl_k3(policy.log(), reference.log())).sum()  # the mean over the policy's own tokens
     torch.testing.assert_close(estimate, expected)
 
 
-def test_truncated_importance_weights():
+def test_importance_weights_when_above_the_cap_are_truncated():
     learner, engine = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True), torch.tensor([-1.0, -3.0, -0.5])
     weights = truncated_importance_weights(learner, engine, cap=2.0)
     close(weights, [1.0, 2.0, math.exp(-0.5)])
@@ -103,14 +103,14 @@ def test_truncated_importance_weights():
         ("constant", (1 + 3 + 5) / (2 * 10)),
     ],
 )
-def test_three_ways_to_average(normalisation, expected):
+def test_loss_when_averaged_in_three_ways_is_these(normalisation, expected):
     denominator = loss_denominator([2, 1], [1.0, 1.0], normalisation, 10)
     losses, weights, segments = torch.tensor([1.0, 3.0, 5.0]), torch.ones(2), torch.tensor([0, 0, 1])
     assert aggregate(losses, weights, segments, 2, normalisation, denominator).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("normalisation", ["tokens", "sequences", "constant"])
-def test_shares_of_micro_batches_add_up_to_the_whole(normalisation):
+def test_loss_shares_when_micro_batches_are_added_are_the_whole(normalisation):
     losses, weights = torch.randn(6), torch.tensor([1.0, 0.5, 0.0])
     segments = torch.tensor([0, 0, 0, 1, 1, 2])
     denominator = loss_denominator([3, 2, 1], weights.tolist(), normalisation, 7)
@@ -134,7 +134,7 @@ def batch_of(logprobs: list[float], old: list[float], **fields) -> TokenBatch:
     return TokenBatch(**{**values, **fields})
 
 
-def test_grpo_on_policy_has_the_gradient_of_reinforce():
+def test_grpo_when_on_policy_has_the_gradient_of_reinforce():
     gradients = []
     for name in ("grpo", "reinforce"):
         batch = batch_of([-1.0, -2.0, -0.5], [-1.0, -2.0, -0.5])
@@ -146,7 +146,7 @@ def test_grpo_on_policy_has_the_gradient_of_reinforce():
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_gspo_gives_every_token_of_a_sequence_the_sequence_ratio():
+def test_gspo_when_computed_gives_every_token_the_sequence_ratio():
     config = AlgorithmConfig(name="gspo", loss_normalisation="sequences", clip_low=0.5, clip_high=0.5)
     batch = batch_of([-1.0, -2.0, -0.5], [-1.2, -2.2, -0.4])
     loss, _ = policy_loss(batch, config, denominator=2.0)
@@ -158,7 +158,7 @@ def test_gspo_gives_every_token_of_a_sequence_the_sequence_ratio():
     assert loss.item() == pytest.approx((-1.5 + 2) / 2) and sums["clipped"].item() == 2
 
 
-def test_kl_entropy_and_importance_weights_enter_the_loss():
+def test_loss_when_kl_entropy_and_importance_weights_are_set_includes_them():
     config = AlgorithmConfig(kl_coef=0.5, entropy_coef=0.1, tis_cap=2.0)
     batch = batch_of(
         [-1.0, -1.0, -1.0],
@@ -174,7 +174,7 @@ def test_kl_entropy_and_importance_weights_enter_the_loss():
     assert sums["drift"].item() == 2 and sums["drift_max"].item() == 2
 
 
-def test_sequences_of_weight_zero_count_nowhere():
+def test_sequences_when_of_weight_zero_count_nowhere():
     full = batch_of([-1.0, -2.0, -0.5], [-1.1, -2.0, -0.5], weights=torch.tensor([1.0, 0.0]))
     loss, sums = policy_loss(full, AlgorithmConfig(), denominator=2.0)
     assert loss.item() == pytest.approx((-math.exp(0.1) - 1) / 2, rel=1e-5)

@@ -36,7 +36,7 @@ def packed_logits(model, sequences: list[TrainingSequence]) -> list[torch.Tensor
 
 @pytest.mark.parametrize("name", ["cudal1_segments", "cudal1_varlen"])
 @pytest.mark.parametrize("window", [None, 7])
-def test_attention_over_packed_rows_is_attention_over_each_sequence(name, window):
+def test_attention_when_rows_are_packed_is_attention_over_each_sequence(name, window):
     fields = {} if window is None else {"use_sliding_window": True, "sliding_window": window, "max_window_layers": 1}
     ours, theirs = tiny_qwen(name, **fields), tiny_qwen("eager", **fields)
     sequences = some_sequences(6)
@@ -47,7 +47,7 @@ def test_attention_over_packed_rows_is_attention_over_each_sequence(name, window
             torch.testing.assert_close(ours(ids).logits[0], theirs(ids).logits[0], rtol=0, atol=1e-5)
 
 
-def test_no_sequence_sees_another():
+def test_sequence_when_packed_beside_others_sees_none_of_them():
     model, sequences = tiny_qwen("cudal1_segments"), some_sequences(5)
     changed = [replace(s, prompt_token_ids=tuple(t + 1 for t in s.prompt_token_ids)) for s in sequences]
     changed[2] = sequences[2]
@@ -57,7 +57,7 @@ def test_no_sequence_sees_another():
     assert all(not torch.equal(before[i], after[i]) for i in (0, 1, 3, 4))
 
 
-def test_what_is_chosen_for_auto():
+def test_attention_when_auto_is_chosen_by_device_and_precision():
     assert choose_attention("auto", "cuda", half=True, packing=True) == "varlen"
     assert choose_attention("auto", "cuda", half=False, packing=True) == "segments"
     assert choose_attention("auto", "cpu", half=True, packing=True) == "segments"
@@ -65,7 +65,7 @@ def test_what_is_chosen_for_auto():
     assert choose_attention("eager", "cuda", half=True, packing=True) == "eager"
 
 
-def test_what_neither_attention_computes_is_refused():
+def test_attention_when_neither_kernel_computes_a_term_is_refused():
     query = torch.zeros(1, 2, 8, 4)
     for function in (varlen_attention, segment_attention):
         with pytest.raises(UserError, match="softcap"):
@@ -80,7 +80,7 @@ def test_what_neither_attention_computes_is_refused():
         (("window_size", "scale", "enable_gqa"), {"window_size": (-1, 0), "scale": 0.5, "enable_gqa": True}),
     ],
 )
-def test_flash_attention_is_asked_in_each_release_s_words(monkeypatch, parameters, expected):
+def test_flash_options_when_a_release_has_other_parameters_use_its_names(monkeypatch, parameters, expected):
     monkeypatch.setattr(attention_module, "_FLASH_PARAMETERS", frozenset(parameters))
     assert attention_module._flash_options(-1, 0.5, size=4, grouped=True) == expected
     if "window_size" not in parameters:
@@ -90,7 +90,7 @@ def test_flash_attention_is_asked_in_each_release_s_words(monkeypatch, parameter
             attention_module._flash_options(-1, 0.7, size=4, grouped=True)
 
 
-def test_flash_attention_of_the_installed_torch_takes_what_it_is_given():
+def test_flash_options_when_torch_is_the_installed_one_are_its_parameters():
     import inspect
 
     from torch.nn.attention.varlen import varlen_attn
@@ -99,7 +99,7 @@ def test_flash_attention_of_the_installed_torch_takes_what_it_is_given():
     inspect.signature(varlen_attn).bind(*[None] * 7, **options)
 
 
-def test_flash_attention_is_one_graph_with_its_gradient(monkeypatch):
+def test_flash_attention_when_compiled_is_one_graph_with_its_gradient(monkeypatch):
     """Traced on shapes alone: what a compiled block asks of the kernel is what the installed torch offers."""
     monkeypatch.setattr(attention_module, "_flash_takes", lambda value: True)
     module, compiled = (
@@ -136,7 +136,7 @@ LONG = pytest.mark.long
     [pytest.param(way, id=name) for name, way in WAYS.items()]
     + [pytest.param(way, id=name, marks=LONG) for name, way in MORE_WAYS.items()],
 )
-def test_packed_training_is_plain_training(make_learner, way):
+def test_training_when_packed_is_plain_training(make_learner, way):
     """Against one padded row per sequence, without ZeRO; losses, gradients and what they make of the weights."""
     sequences = some_sequences(7, sampled=True)
     algorithm = AlgorithmConfig(kl_coef=0.1, entropy_coef=0.01)
@@ -160,7 +160,7 @@ def test_packed_training_is_plain_training(make_learner, way):
 
 
 @pytest.mark.parametrize("zero_stage", [0, pytest.param(1, marks=LONG), 2, 3])
-def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path, zero_stage):
+def test_bfloat16_weights_when_trained_packed_resume_exactly(make_learner, tmp_path, zero_stage):
     fields = {"policy_dtype": "bfloat16", "packing": True, "tokens_per_micro_batch": 96, "zero_stage": zero_stage}
     sequences, learner = some_sequences(6), make_learner(**fields)
     learner.start_stage(1e-2)
@@ -182,7 +182,7 @@ def test_bfloat16_weights_train_packed_and_resume_exactly(make_learner, tmp_path
 @pytest.mark.parametrize(
     ("dtype", "zero_stage"), [("float32", 0), ("bfloat16", 0), ("bfloat16", 1), pytest.param("float32", 3, marks=LONG)]
 )
-def test_gradients_are_clipped_whatever_holds_them(make_learner, dtype, zero_stage):
+def test_gradients_when_clipped_are_bounded_in_every_stage_and_type(make_learner, dtype, zero_stage):
     def moved(max_grad_norm):
         fields = {"policy_dtype": dtype, "zero_stage": zero_stage, "packing": True, "epsilon": 1e-3}
         learner = make_learner(max_grad_norm=max_grad_norm, weight_decay=0.0, **fields)
@@ -195,7 +195,7 @@ def test_gradients_are_clipped_whatever_holds_them(make_learner, dtype, zero_sta
 
 
 @pytest.mark.parametrize("zero_stage", [pytest.param(1, marks=LONG), 2, 3])
-def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_stage):
+def test_gradients_when_micro_batches_are_many_are_added_in_fp32(make_learner, zero_stage):
     """256 micro-batches of one sequence: in bfloat16 the later ones would hardly count."""
     sequence = TrainingSequence((5, 6, 7), (8, 9, 10, 11))
     norms = []
@@ -207,20 +207,20 @@ def test_gradients_of_many_micro_batches_are_added_in_fp32(make_learner, zero_st
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])
-def test_positions_are_not_rounded_with_the_weights(make_learner, zero_stage):
+def test_positions_when_weights_are_bfloat16_are_not_rounded(make_learner, zero_stage):
     """In bfloat16 a rotary frequency is off by up to 0.2%: nothing near the start, a radian at 1,000 tokens."""
     rotary = make_learner(policy_dtype="bfloat16", zero_stage=zero_stage).model.model.rotary_emb
     expected = ROTARY_BASE ** -(torch.arange(0, 32, 2) / 32)
     torch.testing.assert_close(rotary.inv_freq, expected, rtol=1e-6, atol=0)
 
 
-def test_settings_that_exclude_each_other_are_named():
+def test_learner_settings_when_they_exclude_each_other_are_named():
     with pytest.raises(UserError, match="learner.compile"):
         LearnerConfig(compile=True, zero_stage=3).validate()
 
 
 @LONG
-def test_compiled_blocks_compute_the_same(make_learner):
+def test_blocks_when_compiled_compute_the_same(make_learner):
     results = []
     for compiled in (False, True):
         learner = make_learner(compile=compiled, packing=True, tokens_per_micro_batch=96)
@@ -234,7 +234,7 @@ def test_compiled_blocks_compute_the_same(make_learner):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_flash_attention_over_packed_rows_on_a_gpu():
+def test_flash_attention_when_on_a_gpu_equals_attention_over_each_sequence():
     """Forward and gradients, against fp32 attention over each sequence alone."""
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -258,7 +258,7 @@ def test_flash_attention_over_packed_rows_on_a_gpu():
         torch.testing.assert_close(ours.grad.float(), theirs.grad, rtol=0.05, atol=0.1)
 
 
-def test_a_learner_tells_how_it_computes(make_learner):
+def test_learner_when_described_names_how_it_computes(make_learner):
     description = make_learner(packing=True, autocast=True, zero_stage=0).describe()
     assert "segments" in description["attention"] and description["rows"].startswith("packed")
     assert description["precision"] == "fp32 weights, products in bfloat16"

@@ -19,7 +19,7 @@ TINY |= {"max_position": 64}
 TEXTS = ["def f(x):\n    return x\n"] * 4
 
 
-def test_scratch_policy_depends_on_its_seed_only(policy_config):
+def test_scratch_policy_when_made_depends_on_its_seed_only(policy_config):
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first, _ = build_policy(policy_config, TEXTS, seed=5)
@@ -31,7 +31,7 @@ def test_scratch_policy_depends_on_its_seed_only(policy_config):
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
 
 
-def test_saved_policy_is_the_same_policy(policy_folder, policy_config):
+def test_policy_when_saved_is_the_same_policy(policy_folder, policy_config):
     model, tokenizer = load_policy(policy_config, policy_folder), load_tokenizer(policy_folder)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert model.config.eos_token_id == tokenizer.eos_token_id
@@ -57,13 +57,13 @@ def test_saved_policy_is_the_same_policy(policy_folder, policy_config):
         ({"dtype": "float16"}, "policy.dtype"),
     ],
 )
-def test_mistakes_are_named_in_one_line(fields, message):
+def test_policy_when_given_a_mistake_names_it_in_one_line(fields, message):
     with pytest.raises(UserError, match=message) as caught:
         build_policy(PolicyConfig(**fields), TEXTS)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path):
+def test_policy_folder_when_it_has_no_model_is_named(tmp_path):
     with pytest.raises(UserError, match="no config.json"):
         build_policy(PolicyConfig(kind="huggingface", path=str(tmp_path)))
 
@@ -80,13 +80,13 @@ def test_a_folder_without_a_model_is_named(tmp_path):
         {"tokens_per_micro_batch": 0},
     ],
 )
-def test_learner_settings_that_cannot_work_are_named(fields):
+def test_learner_settings_when_they_cannot_work_are_named(fields):
     with pytest.raises(UserError, match="learner." + next(iter(fields))):
         LearnerConfig(**fields).validate()
 
 
 @pytest.mark.parametrize(("group", "schema"), [("learner", LearnerConfig), ("algorithm", AlgorithmConfig)])
-def test_presets_fit_their_schema(repository, group, schema):
+def test_learning_presets_when_merged_fit_their_schema(repository, group, schema):
     names = sorted(path.stem for path in (repository / "conf" / group).glob("*.yaml"))
     assert len(names) >= 3
     for name in names:
@@ -94,6 +94,6 @@ def test_presets_fit_their_schema(repository, group, schema):
             OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), compose(name))).validate()
 
 
-def test_configuration_is_light():
+def test_learning_configuration_when_imported_loads_no_torch():
     code = "import sys, cudal1_ray.learning.config, cudal1_ray.learning.types; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

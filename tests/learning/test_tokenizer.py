@@ -24,18 +24,18 @@ def tokenizer():
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
 @settings(max_examples=300, deadline=None)
-def test_any_text_survives(tokenizer, text):
+def test_text_when_encoded_and_decoded_is_the_same(tokenizer, text):
     assert tokenizer.decode(encode_completion(tokenizer, text)[:-1]) == text
 
 
 @given(st.lists(st.sampled_from(["\n", "    ", "\t", "x", " 12", "<eos>", "é", "  ", "\r\n", "_a", "."]), max_size=30))
 @settings(max_examples=300, deadline=None)
-def test_any_whitespace_survives(tokenizer, pieces):
+def test_whitespace_when_encoded_and_decoded_is_the_same(tokenizer, pieces):
     text = "".join(pieces)
     assert tokenizer.decode(encode_completion(tokenizer, text)[:-1]) == text
 
 
-def test_known_numbers_are_one_token_and_line_breaks_take_their_indentation(tokenizer):
+def test_numbers_and_line_breaks_when_frequent_are_one_token(tokenizer):
     pieces = [
         tokenizer.decode([i]) for i in encode_completion(tokenizer, "x * 0.125\n        return x * 77\n\n\nclass Model")
     ]
@@ -43,18 +43,18 @@ def test_known_numbers_are_one_token_and_line_breaks_take_their_indentation(toke
     assert "\n        " in pieces and "\n\n\n" in pieces
 
 
-def test_special_tokens_in_a_text_are_text(tokenizer):
+def test_special_tokens_when_in_a_text_are_text(tokenizer):
     ids = encode_completion(tokenizer, "print('<eos><bos><pad>')")
     assert ids[-1] == tokenizer.eos_token_id == 2
     assert not {0, 1, 2} & set(ids[:-1])
 
 
-def test_a_prompt_begins_and_a_completion_ends(tokenizer):
+def test_prompt_and_completion_when_encoded_have_begin_and_end_tokens(tokenizer):
     prompt, completion = encode_prompt(tokenizer, SOURCE, chat=False), encode_completion(tokenizer, SOURCE)
     assert prompt[0] == tokenizer.bos_token_id and prompt[1:] == completion[:-1]
 
 
-def test_chat_prompts_go_through_the_template(tokenizer):
+def test_chat_prompt_when_encoded_goes_through_the_template(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}<bos>{{ m.role }}:{{ m.content }}<eos>{% endfor %}assistant:"
     ids = encode_prompt(tokenizer, "go", chat=True)
     assert ids[0] == 1 and ids.count(2) == 1
@@ -76,14 +76,14 @@ def test_chat_prompt_when_the_template_takes_settings_is_rendered_with_them(toke
 
 
 @pytest.mark.parametrize(("ending", "opened"), [("<think>\n", "<think>"), ("<think>\n\n</think>\n\n", ""), ("", "")])
-def test_thought_that_the_template_opens_is_found(ending, opened):
+def test_thought_prefix_when_the_template_opens_a_thought_is_that(ending, opened):
     thinking = train_tokenizer([SOURCE] * 3, vocab_size=512)
     assert thought_prefix(thinking, chat=True) == ""
     thinking.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}assistant:" + ending
     assert thought_prefix(thinking, chat=False) == "" and thought_prefix(thinking, chat=True) == opened
 
 
-def test_vocabulary_keeps_its_limit_and_is_saved(tokenizer, tmp_path):
+def test_vocabulary_when_trained_keeps_its_limit_and_is_saved(tokenizer, tmp_path):
     assert 259 <= len(tokenizer) <= 512
     tokenizer.save_pretrained(tmp_path)
     again = PreTrainedTokenizerFast.from_pretrained(tmp_path)

@@ -16,7 +16,7 @@ def by_id(problem):
     return problem.problem_id
 
 
-def test_twelve_families_of_two_and_one():
+def test_bundled_problems_when_counted_are_twelve_families_of_two_and_one():
     assert len(PROBLEMS) == 36
     families = Counter((problem.family, problem.split) for problem in PROBLEMS)
     assert len({family for family, _ in families}) == 12
@@ -24,14 +24,14 @@ def test_twelve_families_of_two_and_one():
     assert {count for (_, split), count in families.items() if split == "held_out"} == {1}
 
 
-def test_members_of_a_family_differ_in_sizes_and_in_what_they_compute():
+def test_members_when_of_one_family_differ_in_sizes_and_in_what_they_compute():
     headers = {(problem.family, problem.source.split("\n\n\n")[0]) for problem in PROBLEMS}
     models = {problem.source.split("def get_inputs")[0].split("class Model")[1] for problem in PROBLEMS}
     assert len(headers) == len(models) == 36
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=by_id)
-def test_one_regular_style(problem):
+def test_bundled_problem_when_read_has_the_regular_style(problem):
     lines = problem.source.splitlines()
     assert lines[:2] == ["import torch", "import torch.nn as nn"]
     assert 12 <= len(lines) <= 28 and max(map(len, lines)) <= 110
@@ -39,7 +39,7 @@ def test_one_regular_style(problem):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=by_id)
-def test_a_reference_is_deterministic_and_depends_on_every_input(problem, namespace_of):
+def test_reference_when_run_is_deterministic_and_depends_on_every_input(problem, namespace_of):
     module = namespace_of(problem.source)
     torch.manual_seed(0)
     model = module["Model"](*module["get_init_inputs"]())
@@ -57,7 +57,7 @@ def test_a_reference_is_deterministic_and_depends_on_every_input(problem, namesp
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=by_id)
-def test_parameters_matter_and_are_not_left_at_a_constant(problem, namespace_of):
+def test_parameters_when_changed_change_the_output(problem, namespace_of):
     module = namespace_of(problem.source)
     torch.manual_seed(0)
     model = module["Model"](*module["get_init_inputs"]())

@@ -49,7 +49,7 @@ def relative_error(entry, namespace_of) -> float:
     return ((output - expected).abs().max() / expected.abs().max()).item()
 
 
-def test_every_training_problem_has_enough_of_both():
+def test_corpus_when_counted_has_enough_of_both_for_every_training_problem():
     by_problem = defaultdict(list)
     for entry in ENTRIES:
         by_problem[entry.problem_id].append(entry.expected)
@@ -59,13 +59,13 @@ def test_every_training_problem_has_enough_of_both():
         assert 6 <= len(expected) <= 9, problem_id
 
 
-def test_ids_and_codes_are_unique():
+def test_corpus_when_read_has_unique_ids_and_codes():
     assert len({entry.entry_id for entry in ENTRIES}) == len(ENTRIES)
     assert len({(entry.problem_id, entry.code) for entry in ENTRIES}) == len(ENTRIES)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.entry_id)
-def test_an_entry_is_what_it_is_expected_to_be(entry, namespace_of):
+def test_corpus_entry_when_run_is_what_it_is_expected_to_be(entry, namespace_of):
     if entry.expected == "accepted":
         assert relative_error(entry, namespace_of) < 1e-4
         return
@@ -77,7 +77,7 @@ def test_an_entry_is_what_it_is_expected_to_be(entry, namespace_of):
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.entry_id)
-def test_an_entry_is_short_and_regular(entry):
+def test_corpus_entry_when_read_is_short_and_regular(entry):
     assert entry.technique in TECHNIQUES
     for sentence in (entry.analysis, entry.design):
         assert len(sentence.split()) <= 20 and sentence.endswith(".")
@@ -85,7 +85,7 @@ def test_an_entry_is_short_and_regular(entry):
     assert "#" not in entry.code and '"""' not in entry.code and "torch.compile" not in entry.code
 
 
-def test_the_docstring_is_taken_apart():
+def test_corpus_entry_when_parsed_has_the_parts_of_its_docstring():
     entry = parse_entry(TEXT, "p1", "wrong_copy", "here")
     assert (entry.entry_id, entry.expected, entry.technique) == ("p1/wrong_copy", "rejected", "none")
     assert (entry.analysis, entry.design) == ("It is plain.", "Copy: the reference.")
@@ -103,13 +103,13 @@ def test_the_docstring_is_taken_apart():
         ("", "`Technique: ...`"),
     ],
 )
-def test_a_wrong_entry_is_named(text, says):
+def test_corpus_entry_when_wrong_is_named(text, says):
     with pytest.raises(UserError) as caught:
         parse_entry(text, "p1", "entry", "p1/entry.py")
     assert str(caught.value).startswith("p1/entry.py: ") and says in str(caught.value)
 
 
-def test_a_corpus_of_ones_own(tmp_path):
+def test_corpus_when_a_folder_is_given_is_read_from_it(tmp_path):
     with pytest.raises(UserError, match="no corpus here"):
         load_corpus(tmp_path)
     (tmp_path / "p1").mkdir()

@@ -20,7 +20,7 @@ def table(path, **columns):
     return str(path)
 
 
-def test_kernelbench_corpus_has_own_kernels_for_training_problems_alone():
+def test_kernelbench_corpus_when_read_has_kernels_for_training_problems_alone():
     entries, split = read_corpus("kernelbench"), kernelbench_split()
     problems = {entry.problem_id for entry in entries}
     assert len(entries) >= 300 and len(problems) >= 100
@@ -30,11 +30,11 @@ def test_kernelbench_corpus_has_own_kernels_for_training_problems_alone():
         assert "class ModelNew" in entry.code and ("triton.jit" in entry.code or "__global__" in entry.code)
 
 
-def test_bundled_corpus_is_the_package_s():
+def test_bundled_corpus_when_read_is_the_packages():
     assert read_corpus("bundled") == load_corpus()
 
 
-def test_folder_of_candidates_without_docstrings_is_read(tmp_path):
+def test_corpus_folder_when_candidates_have_no_docstring_is_read(tmp_path):
     for name, code in (("a", TRITON), ("b", CUDA), ("_skipped", CODE), ("wrong_c", CODE)):
         (tmp_path / "p1").mkdir(exist_ok=True)
         (tmp_path / "p1" / f"{name}.py").write_text(code)
@@ -45,7 +45,7 @@ def test_folder_of_candidates_without_docstrings_is_read(tmp_path):
     assert entries["p1/wrong_c"].expected == "rejected" and entries["p1/wrong_c"].speedup == 0.0
 
 
-def test_table_with_all_columns_is_read(tmp_path):
+def test_corpus_table_when_it_has_all_columns_is_read(tmp_path):
     path = table(
         tmp_path / "corpus.parquet",
         level=[1, 2, 1],
@@ -64,7 +64,7 @@ def test_table_with_all_columns_is_read(tmp_path):
     assert second.problem_id == "kernelbench-l2-p033" and second.code == TRITON and second.analysis
 
 
-def test_table_with_problem_and_code_alone_is_read(tmp_path):
+def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
     (entry,) = read_corpus(table(tmp_path / "t.parquet", problem=["assoc_order_1"], code=[CODE]))
     assert (entry.problem_id, entry.speedup) == ("assoc_order_1", 0.0)
     (entry,) = read_corpus(str(tmp_path))  # a folder of tables
@@ -81,12 +81,12 @@ def test_table_with_problem_and_code_alone_is_read(tmp_path):
         ({"problem": ["p"], "code": [CODE], "speedup": [-1.0]}, "row 0: speedup -1.0"),
     ],
 )
-def test_table_that_cannot_work_names_what_is_wrong(tmp_path, columns, words):
+def test_corpus_table_when_it_cannot_work_names_what_is_wrong(tmp_path, columns, words):
     with pytest.raises(UserError, match=words.replace("(", r"\(")):
         read_corpus(table(tmp_path / "t.parquet", **columns))
 
 
-def test_source_that_is_nothing_names_the_key(tmp_path):
+def test_corpus_source_when_there_is_none_names_the_key(tmp_path):
     (tmp_path / "no.parquet").write_text("no table")
     for source, words in (
         (str(tmp_path / "absent"), "exemplars.seed_from="),

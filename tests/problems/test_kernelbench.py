@@ -40,7 +40,7 @@ def ids(problems) -> list[str]:
     return [problem.problem_id for problem in problems]
 
 
-def test_folder_of_levels(tmp_path):
+def test_folder_when_it_has_levels_is_read_by_level(tmp_path):
     write(tmp_path / "level1" / "9_tall.py")
     write(tmp_path / "level2" / "12_conv_bias.py")
     write(tmp_path / "level4" / "1_big.py", "not read ( at all")
@@ -50,12 +50,12 @@ def test_folder_of_levels(tmp_path):
     assert [(p.level, p.name) for p in problems] == [(1, "9_tall"), (2, "12_conv_bias")]
 
 
-def test_folder_of_one_level_takes_the_level_from_its_name(tmp_path):
+def test_folder_when_it_is_one_level_takes_the_level_from_its_name(tmp_path):
     write(tmp_path / "level3" / "7_net.py")
     assert ids(load_folder(tmp_path / "level3")) == ["kernelbench-l3-p007"]
 
 
-def test_flat_folder(tmp_path):
+def test_folder_when_flat_is_read(tmp_path):
     write(tmp_path / "12_name.py")
     write(tmp_path / "my_problem.py")
     write(tmp_path / "__init__.py", "")
@@ -64,7 +64,7 @@ def test_flat_folder(tmp_path):
     assert {(p.level, p.split) for p in problems} == {(None, "train")}
 
 
-def test_folder_errors(tmp_path):
+def test_folder_when_it_cannot_be_read_is_named(tmp_path):
     with pytest.raises(UserError, match="no directory .*absent"):
         load_folder(tmp_path / "absent")
     with pytest.raises(UserError, match="no problem file"):
@@ -77,14 +77,14 @@ def test_folder_errors(tmp_path):
         load_folder(tmp_path)
 
 
-def test_two_files_of_one_id_are_an_error(tmp_path):
+def test_problem_files_when_two_have_one_id_are_an_error(tmp_path):
     write(tmp_path / "1_a.py")
     write(tmp_path / "01_b.py")
     with pytest.raises(UserError, match="one problem id, kernelbench-p001"):
         load_folder(tmp_path)
 
 
-def test_parquet_file_and_directory(tmp_path):
+def test_parquet_when_a_file_or_a_directory_is_read(tmp_path):
     table(tmp_path / "data" / "level_1.parquet", [row(2), row(1)])
     table(tmp_path / "data" / "level_4.parquet", [row(1, level=4, code="not read (")])
     assert ids(load_parquet(tmp_path, levels=[1])) == ["kernelbench-l1-p001", "kernelbench-l1-p002"]
@@ -102,14 +102,14 @@ def test_parquet_file_and_directory(tmp_path):
         ([row(1), row(2, code="x = 1")], "row 1 (2_name): no top-level class `Model`"),
     ],
 )
-def test_a_wrong_table_names_file_row_and_column(tmp_path, rows, says):
+def test_parquet_table_when_wrong_names_file_row_and_column(tmp_path, rows, says):
     path = table(tmp_path / "t.parquet", rows)
     with pytest.raises(UserError) as caught:
         load_parquet(path)
     assert str(path) in str(caught.value) and says in str(caught.value)
 
 
-def test_parquet_errors(tmp_path):
+def test_parquet_when_it_cannot_be_read_is_named(tmp_path):
     with pytest.raises(UserError, match="no file .*absent.parquet"):
         load_parquet(tmp_path / "absent.parquet")
     with pytest.raises(UserError, match="no .parquet file under"):
@@ -118,7 +118,7 @@ def test_parquet_errors(tmp_path):
         load_parquet(write(tmp_path / "text.parquet", "hello"))
 
 
-def test_the_hub_out_of_reach_is_a_users_error(tmp_path):
+def test_hub_when_out_of_reach_is_a_users_error(tmp_path):
     """A fresh process, since the hub's client reads its settings on import."""
     code = (
         "from cudal1_ray.problems import ProblemsConfig, load_problems\n"
@@ -132,7 +132,7 @@ def test_the_hub_out_of_reach_is_a_users_error(tmp_path):
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"the real KernelBench table is not at {REAL}")
-def test_all_of_the_real_kernelbench_parses():
+def test_kernelbench_when_published_is_parsed_whole():
     problems = load_problems(ProblemsConfig(source="parquet", path=str(REAL), levels=[1, 2, 3, 4]))
     assert len(problems) == 270
     of_level = [sum(problem.level == level for problem in problems) for level in (1, 2, 3, 4)]

@@ -40,14 +40,14 @@ def level_1(tmp_path) -> ProblemsConfig:
     return ProblemsConfig(source="folder", path=str(tmp_path))
 
 
-def test_committed_split_covers_each_problem_once():
+def test_committed_split_when_read_covers_each_problem_once():
     levels = json.loads(FILE.read_text())["levels"]
     sizes = {level: len(sides["train"]) + len(sides["held_out"]) for level, sides in levels.items()}
     assert sizes == {"1": 100, "2": 100, "3": 50} and len(kernelbench_split()) == 250
     assert list(kernelbench_split().values()).count("held_out") >= 60
 
 
-def test_committed_split_puts_each_cluster_on_one_side():
+def test_committed_split_when_read_puts_each_cluster_on_one_side():
     for sides in json.loads(FILE.read_text())["levels"].values():
         clusters = [set(cluster) for members in sides["clusters"].values() for cluster in members]
         assert set.union(*clusters) == set(sides["train"]) | set(sides["held_out"])
@@ -56,13 +56,13 @@ def test_committed_split_puts_each_cluster_on_one_side():
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
-def test_split_of_the_published_table_is_the_committed_file():
+def test_split_when_the_table_is_the_published_one_is_the_committed_file():
     problems = load_parquet(REAL, (1, 2, 3))
     assert as_text(split_of(problems)) == FILE.read_text()
     assert split_of(problems, seed=1) != split_of(problems)
 
 
-def test_operators_of_near_twins_are_equal():
+def test_operators_when_problems_are_near_twins_are_equal():
     relu = operators(MODEL.format(layer="Conv2d", forward="torch.relu(self.layer(x)) * 2"))
     mish = operators(MODEL.format(layer="Conv3d", forward="nn.functional.mish(self.layer(x)).view(-1)"))
     pooled = operators(MODEL.format(layer="Conv2d", forward="torch.relu(self.layer(x)).mean()"))
@@ -71,7 +71,7 @@ def test_operators_of_near_twins_are_equal():
     assert pooled == relu | {"mean"} and transposed == {"convtranspose", "pointwise"}
 
 
-def test_split_setting_keeps_one_side_of_the_committed_split(level_1):
+def test_split_setting_when_given_keeps_one_side_of_the_committed_split(level_1):
     train = {p.problem_id for p in load_problems(replace(level_1, split="train"))}
     held_out = {p.problem_id for p in load_problems(replace(level_1, split="held_out"))}
     assert train | held_out == {p.problem_id for p in load_problems(level_1)} and not train & held_out
@@ -79,10 +79,10 @@ def test_split_setting_keeps_one_side_of_the_committed_split(level_1):
     assert held_out - {"own"} == committed
 
 
-def test_held_out_fraction_overrides_the_committed_split(level_1):
+def test_held_out_fraction_when_given_overrides_the_committed_split(level_1):
     assert not [p for p in load_problems(replace(level_1, held_out_fraction=0.0)) if p.held_out]
 
 
-def test_unknown_side_is_an_error_naming_the_field():
+def test_split_setting_when_unknown_is_an_error_naming_the_field():
     with pytest.raises(UserError, match="problems.split: 'test' is none of all, train, held_out"):
         load_problems(ProblemsConfig(split="test"))

@@ -105,5 +105,5 @@ def test_members_when_drawn_with_the_same_seed_are_the_same():
     assert first == again
 
 
-def test_members_of_problems_that_are_not_bundled_are_none():
+def test_members_when_problems_are_not_bundled_are_none():
     assert MemberDraw([Problem("p", HELD_OUT[0].source, "p")], []).problem_ids == []

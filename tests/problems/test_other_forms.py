@@ -93,14 +93,14 @@ def write(folder, definition, workloads):
     return folder / "definition.json"
 
 
-def test_a_kernelbook_table_is_read_with_its_class_as_the_model(tmp_path):
+def test_kernelbook_table_when_read_has_its_class_as_the_model(tmp_path):
     rows = {"entry_point": ["Scaled"], "python_code": [MODULE], "triton_code": ["x"], "uuid": [7]}
     pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "book.parquet")
     (problem,) = load_problems(ProblemsConfig(source="parquet", path=str(tmp_path / "book.parquet")))
     assert problem.problem_id == "kernelbook-7-Scaled" and call(problem.source).shape == (4, 8)
 
 
-def test_a_robust_kbench_task_whose_model_has_defaults_is_read(tmp_path):
+def test_robust_kbench_task_when_its_model_has_defaults_is_read(tmp_path):
     (tmp_path / "tanh").mkdir()
     file = tmp_path / "tanh" / "func_forward.py"
     file.write_text(TASK.replace("{default}", " = 2.0"))
@@ -109,13 +109,13 @@ def test_a_robust_kbench_task_whose_model_has_defaults_is_read(tmp_path):
     assert read_problem(str(file)).source == problem.source
 
 
-def test_a_robust_kbench_task_without_defaults_names_what_to_add(tmp_path):
+def test_robust_kbench_task_when_it_has_no_defaults_names_what_to_add(tmp_path):
     (tmp_path / "func_forward.py").write_text(TASK.replace("{default}", ""))
     with pytest.raises(UserError, match=r"Model takes scale without defaults.*add get_init_inputs\(\)"):
         load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
 
 
-def test_a_definition_becomes_a_problem_for_each_workload(tmp_path):
+def test_definition_when_it_has_workloads_is_a_problem_for_each(tmp_path):
     file = write(tmp_path / "L1" / "scaled", DEFINITION, [WORKLOAD, WORKLOAD | {"axes": {"rows": 9}}])
     first, second = load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
     assert (first.problem_id, second.problem_id) == ("scaled_rows-w0", "scaled_rows-w1")
@@ -124,7 +124,7 @@ def test_a_definition_becomes_a_problem_for_each_workload(tmp_path):
     assert call(sliced).shape == (5, 3) and read_problem(str(file)).problem_id == "scaled_rows-w0"
 
 
-def test_flashinfer_bench_keeps_definitions_and_workloads_apart(tmp_path):
+def test_flashinfer_bench_when_definitions_and_workloads_are_apart_is_read(tmp_path):
     for folder in ("definitions/norm", "workloads/norm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "definitions/norm/rows.json").write_text(json.dumps(DEFINITION | {"name": "rows"}))
@@ -134,7 +134,7 @@ def test_flashinfer_bench_keeps_definitions_and_workloads_apart(tmp_path):
     assert problem.problem_id == "rows-w0" and "0.5," in problem.source
 
 
-def test_custom_inputs_come_from_the_definitions_own_function(tmp_path):
+def test_custom_inputs_when_defined_come_from_the_definitions_function(tmp_path):
     reference = (
         "import torch\n\ndef make(sizes, device):\n    return {'x': torch.ones(sizes['rows'])}\n\n"
         "def run(x):\n    return x * 3"
@@ -161,7 +161,7 @@ def test_custom_inputs_come_from_the_definitions_own_function(tmp_path):
         ({"reference": "def run(x): ("}, {}, "not valid Python"),
     ],
 )
-def test_what_a_definition_leaves_open_is_refused_in_one_line(tmp_path, definition, workload, says):
+def test_definition_when_it_leaves_something_open_is_refused_in_one_line(tmp_path, definition, workload, says):
     axes = {**DEFINITION["axes"], **definition.get("axes", {})}
     file = write(tmp_path, DEFINITION | definition | {"axes": axes}, [WORKLOAD | workload])
     with pytest.raises(UserError, match=says) as refused:
@@ -169,12 +169,12 @@ def test_what_a_definition_leaves_open_is_refused_in_one_line(tmp_path, definiti
     assert "\n" not in str(refused.value)
 
 
-def test_a_definition_without_workloads_names_the_file_that_is_missing(tmp_path):
+def test_definition_when_it_has_no_workloads_names_the_missing_file(tmp_path):
     (tmp_path / "definition.json").write_text(json.dumps(DEFINITION))
     with pytest.raises(UserError, match="put workload.jsonl beside it"):
         load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
 
 
-def test_expressions_over_axes_are_arithmetic():
+def test_axis_expressions_when_evaluated_are_arithmetic():
     axes = {"a": {"type": "const", "value": 7}, "b": {"type": "expr", "expression": "(a + 1) // 2 * 3"}}
     assert axis_sizes(axes, {}, "here") == {"a": 7, "b": 12}

@@ -15,13 +15,13 @@ MODEL = "class Model:\n    pass\n\n\n"
 GOOD = MODEL + INPUTS
 
 
-def test_a_problem_keeps_its_text_and_labels():
+def test_problem_when_parsed_keeps_its_text_and_labels():
     problem = parse_problem(GOOD, "p1", origin="here", family="f", level=2, split="held_out")
     assert (problem.problem_id, problem.source, problem.name) == ("p1", GOOD, "p1")
     assert (problem.family, problem.level, problem.held_out) == ("f", 2, True)
 
 
-def test_the_source_is_never_run(tmp_path):
+def test_problem_source_when_parsed_is_not_run(tmp_path):
     mark = tmp_path / "ran"
     parse_problem(f"open({str(mark)!r}, 'w')\nraise SystemExit\n{GOOD}", "p1", origin="here")
     assert not mark.exists()
@@ -41,32 +41,32 @@ def test_the_source_is_never_run(tmp_path):
         (GOOD + "x = '\0'", "not valid Python"),
     ],
 )
-def test_a_file_that_is_no_problem_is_named(source, says):
+def test_problem_file_when_it_is_none_is_named(source, says):
     with pytest.raises(UserError) as caught:
         parse_problem(source, "p1", origin="folder/file.py")
     message = str(caught.value)
     assert message.startswith("folder/file.py: ") and says in message and "\n" not in message
 
 
-def test_default_arguments_are_allowed():
+def test_get_inputs_when_it_has_default_arguments_is_allowed():
     parse_problem(GOOD.replace("get_inputs()", "get_inputs(n=1, *, m=2)"), "p1", origin="here")
 
 
 @pytest.mark.parametrize("problem_id", ["", "a b", "../up", "a/b", ".hidden", "x" * 121])
-def test_an_id_that_is_no_file_name_is_refused(problem_id):
+def test_problem_id_when_it_is_no_file_name_is_refused(problem_id):
     with pytest.raises(UserError, match="here: problem id"):
         parse_problem(GOOD, problem_id, origin="here")
 
 
-def test_an_unknown_split_is_refused():
+def test_split_when_unknown_is_refused():
     with pytest.raises(UserError, match="split 'test'"):
         parse_problem(GOOD, "p1", origin="here", split="test")
 
 
-def test_the_package_imports_without_torch():
+def test_problems_package_when_imported_loads_no_torch():
     code = "import sys, cudal1_ray.problems; sys.exit('torch' in sys.modules or 'pyarrow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_byte_order_mark_at_the_head_is_no_part_of_the_source():
+def test_byte_order_mark_when_at_the_head_is_no_part_of_the_source():
     assert parse_problem("\ufeff" + GOOD, "p").source == GOOD

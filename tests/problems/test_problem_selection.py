@@ -26,26 +26,26 @@ def numbered(tmp_path) -> ProblemsConfig:
     return ProblemsConfig(source="folder", path=str(tmp_path), held_out_fraction=0.25)
 
 
-def test_the_held_out_share_is_a_function_of_the_id_alone(numbered):
+def test_held_out_share_when_hashed_is_a_function_of_the_id_alone(numbered):
     whole = {problem.problem_id: problem.split for problem in load_problems(numbered)}
     part = {problem.problem_id: problem.split for problem in load_problems(replace(numbered, levels=[2]))}
     assert part == {key: split for key, split in whole.items() if "-l2-" in key}
     assert 0.1 < sum(split == "held_out" for split in whole.values()) / len(whole) < 0.4
 
 
-def test_a_larger_share_only_adds(numbered):
+def test_held_out_share_when_larger_only_adds(numbered):
     small = {p.problem_id for p in load_problems(numbered) if p.held_out}
     large = {p.problem_id for p in load_problems(replace(numbered, held_out_fraction=0.6)) if p.held_out}
     assert small < large
 
 
-def test_the_share_is_met_over_many_ids():
+def test_held_out_share_when_ids_are_many_is_met():
     problems = [parse_problem(GOOD, f"p{i}", origin="here") for i in range(4000)]
     share = sum(hashed_split(problem, 0.1) == "held_out" for problem in problems) / len(problems)
     assert 0.08 < share < 0.12
 
 
-def test_levels_ids_and_limit(numbered):
+def test_levels_ids_and_limit_when_given_select(numbered):
     assert {p.level for p in load_problems(replace(numbered, levels=[2]))} == {2}
     expected = ["kernelbench-l1-p003", "kernelbench-l2-p001"]
     assert [p.problem_id for p in load_problems(replace(numbered, ids=expected[::-1]))] == expected
@@ -54,7 +54,7 @@ def test_levels_ids_and_limit(numbered):
     assert [p.problem_id for p in few] == sorted(p.problem_id for p in few)
 
 
-def test_families_of_the_bundled_problems():
+def test_families_when_given_select_bundled_problems():
     problems = load_problems(ProblemsConfig(families=["loop_scan", "outer_sum"]))
     assert {problem.family for problem in problems} == {"loop_scan", "outer_sum"} and len(problems) == 6
 
@@ -71,13 +71,13 @@ def test_families_of_the_bundled_problems():
         ({"families": ["nothing"]}, "problems.families: 'nothing'"),
     ],
 )
-def test_a_wrong_field_is_named(changes, says):
+def test_problems_config_when_a_field_is_wrong_names_it(changes, says):
     with pytest.raises(UserError) as caught:
         load_problems(replace(ProblemsConfig(), **changes))
     assert says in str(caught.value)
 
 
-def test_nothing_left_is_an_error(numbered):
+def test_selection_when_nothing_is_left_is_an_error(numbered):
     with pytest.raises(UserError, match="no problem file|nothing is left"):
         load_problems(replace(numbered, levels=[3]))
     config = ProblemsConfig(ids=["loop_scan_1"], families=["outer_sum"])
@@ -86,7 +86,7 @@ def test_nothing_left_is_an_error(numbered):
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_preset_fits_the_schema(preset):
+def test_problem_presets_when_merged_fit_the_schema(preset):
     merged = OmegaConf.merge(OmegaConf.structured(ProblemsConfig), OmegaConf.load(preset))
     config = OmegaConf.to_object(merged)
     assert config.source in preset.stem and preset.read_text().startswith("# ")

@@ -61,7 +61,7 @@ def get_init_inputs():
 """
 
 
-def test_scale_shrinks_the_batch_before_the_image():
+def test_scale_when_a_call_is_too_large_shrinks_the_batch_before_the_image():
     scaled = scale(CONVOLUTION)
     assert scaled.values == {"batch_size": 16} and scaled.bytes == 256 * MIB and scaled.published_bytes == 8192 * MIB
 
@@ -76,13 +76,13 @@ def test_scale_when_extents_must_agree_shrinks_both():
     assert scale(source).values == {"batch_size": 4096, "n": 4096}
 
 
-def test_scale_grows_a_call_that_leaves_the_device_idle():
+def test_scale_when_a_call_leaves_the_device_idle_grows_it():
     source = SCALE.format(constants="batch_size = 64\ndim = 1024", shape="batch_size, dim", other="dim")
     scaled = scale(source)
     assert scaled.values == {"batch_size": 16384} and LOWEST <= scaled.bytes <= HIGHEST
 
 
-def test_scale_leaves_small_inputs_that_give_enough_work():
+def test_scale_when_small_inputs_give_enough_work_leaves_them():
     source = CONVOLUTION.replace("128 * 4", "16").replace("= 256", "= 64")
     scaled = scale(source)
     assert not scaled.values and scaled.fits and scaled.reason == "small inputs, but enough work"
@@ -93,7 +93,7 @@ def test_scale_when_the_code_does_not_run_on_meta_says_so():
     assert not scaled.fits and scaled.reason.startswith("does not run on the meta device: RuntimeError")
 
 
-def test_same_problem_refuses_other_operators_parameters_and_broadcasts():
+def test_same_problem_when_operators_parameters_or_broadcasts_differ_is_false():
     whole = footprint(CONVOLUTION)
     assert same_problem(whole, footprint(CONVOLUTION.replace("128 * 4", "2")))
     assert not same_problem(whole, footprint(CONVOLUTION.replace("128 * 4", "1")))
@@ -106,12 +106,12 @@ def folder(tmp_path: Path, **changes) -> ProblemsConfig:
     return replace(ProblemsConfig(source="folder", path=str(tmp_path)), **changes)
 
 
-def test_scaled_problems_of_a_folder_are_rewritten(tmp_path):
+def test_scaled_problems_when_of_a_folder_are_rewritten(tmp_path):
     (problem,) = load_problems(folder(tmp_path, sizes="scaled"))
     assert problem.source == rewrite(CONVOLUTION, {"batch_size": 16}) and problem.problem_id == "kernelbench-p001"
 
 
-def test_paper_sizes_replace_the_source_of_each_problem(tmp_path):
+def test_paper_sizes_when_given_replace_the_source_of_each_problem(tmp_path):
     def table(number: int) -> str:
         row = {"code": CONVOLUTION.replace("128 * 4", "4"), "level": 1, "name": "1_conv", "problem_id": number}
         path = tmp_path / f"{number}.parquet"
@@ -130,13 +130,13 @@ def test_paper_sizes_replace_the_source_of_each_problem(tmp_path):
     ("changes", "says"),
     [({"sizes": "large"}, "problems.sizes: 'large'"), ({"sizes": "paper"}, "problems.paper_path: needed")],
 )
-def test_wrong_sizes_are_an_error_naming_the_field(tmp_path, changes, says):
+def test_sizes_when_wrong_are_an_error_naming_the_field(tmp_path, changes, says):
     with pytest.raises(UserError, match=says):
         load_problems(folder(tmp_path, **changes))
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
-def test_committed_table_is_for_the_published_problems():
+def test_committed_sizes_when_read_are_for_the_published_problems():
     entries = json.loads(KERNELBENCH.read_text())["problems"]
     published = {problem.problem_id: problem for problem in load_parquet(REAL, (1, 2, 3))}
     assert {key: digest(problem.source) for key, problem in published.items()} == {
@@ -147,7 +147,7 @@ def test_committed_table_is_for_the_published_problems():
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
-def test_scaled_kernelbench_differs_in_integers_only():
+def test_kernelbench_when_scaled_differs_in_integers_only():
     config = ProblemsConfig(source="parquet", path=str(REAL))
     pairs = list(zip(load_problems(config), load_problems(replace(config, sizes="scaled")), strict=True))
     changed = [(before, after) for before, after in pairs if before.source != after.source]

@@ -47,7 +47,7 @@ def unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def test_the_form_of_an_answer():
+def test_answer_when_rendered_has_the_documented_form():
     assert FULL == (
         "## Performance Analysis\nIt is slow.\n## Algorithm Design\nFuse it.\n"
         f"## Code Implementation\n```python\n{CODE}\n```"
@@ -66,7 +66,7 @@ def test_the_form_of_an_answer():
 @example("a", "b", "class ModelNew:\n    '''\n```\n'''\n## Algorithm Design\n```python\n")
 @example("a\n## Code Implementation\n```python\nclass ModelNew: 1\n```", "b", "class ModelNew: 2")
 @example("</think>", "<think>", "class ModelNew:\n    s = '</think>'")
-def test_round_trip(analysis, design, code):
+def test_answer_when_rendered_is_parsed_back(analysis, design, code):
     text = render_answer(analysis, design, code)
     answer = parse_answer(text)
     assert answer.analysis == tidy(analysis)
@@ -78,7 +78,7 @@ def test_round_trip(analysis, design, code):
 
 @settings(max_examples=150, deadline=None)
 @given(prose, codes)
-def test_round_trip_without_analysis(design, code):
+def test_answer_when_rendered_without_analysis_is_parsed_back(design, code):
     assume(tidy(design))
     answer = parse_answer(render_answer("not rendered", design, code, include_analysis=False), require_analysis=False)
     assert (answer.analysis, answer.design, answer.error) == ("", tidy(design), "")
@@ -87,7 +87,7 @@ def test_round_trip_without_analysis(design, code):
 
 @settings(max_examples=600, deadline=None)
 @given(texts)
-def test_no_text_makes_the_parser_raise_or_return_half_truths(text):
+def test_parse_answer_when_text_is_arbitrary_neither_raises_nor_returns_half_an_answer(text):
     answer = parse_answer(text)
     assert "\n" not in answer.error
     if answer.code is None:
@@ -99,13 +99,13 @@ def test_no_text_makes_the_parser_raise_or_return_half_truths(text):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(FULL)), st.integers(0, len(FULL)), texts)
-def test_a_damaged_answer_is_survived(start, end, inserted):
+def test_parse_answer_when_an_answer_is_damaged_has_an_error_or_code(start, end, inserted):
     answer = parse_answer(FULL[:start] + inserted + FULL[end:])
     assert answer.error or answer.code
 
 
 @pytest.mark.parametrize("cut", range(0, len(FULL), 7))
-def test_a_cut_answer_names_what_is_missing(cut):
+def test_parse_answer_when_an_answer_is_cut_names_what_is_missing(cut):
     answer = parse_answer(FULL[:cut])
     assert answer.error
 
@@ -128,7 +128,7 @@ def test_a_cut_answer_names_what_is_missing(cut):
         (FULL.partition("```")[0], "no code block"),
     ],
 )
-def test_the_error_says_which_part_is_missing(text, error):
+def test_parse_answer_when_a_part_is_missing_names_it(text, error):
     assert parse_answer(text).error == error
 
 
@@ -155,7 +155,7 @@ def test_the_error_says_which_part_is_missing(text, error):
         FULL.replace("It is slow.", "See\n```python\nclass ModelNew: 'exemplar'\n```\nIt is slow."),
     ],
 )
-def test_code_is_found_whatever_surrounds_it(text):
+def test_parse_answer_when_other_text_surrounds_the_code_returns_the_code(text):
     assert parse_answer(text).code.strip() == CODE
 
 
@@ -223,7 +223,7 @@ def test_draft_when_the_thought_is_open_or_nothing_follows_it_is_no_answer(text)
     assert (answer.code, answer.error) == (None, "the thinking has not ended, or nothing follows it")
 
 
-def test_model_new_may_be_assigned_but_not_merely_mentioned():
+def test_parse_answer_when_model_new_is_assigned_takes_it_and_a_mention_is_none():
     assert parse_answer("```\nModelNew = make()\n```").code == "ModelNew = make()"
     assert parse_answer("```\nprint(ModelNew)\n```").code is None
     assert parse_answer("```\nclass ModelNewer: 1\n```").code is None
@@ -232,12 +232,12 @@ def test_model_new_may_be_assigned_but_not_merely_mentioned():
 @pytest.mark.parametrize(
     "piece", ["```", "`", "#", "## Performance Analysis\n", "\n", "```\n", " ", "**", "a", "```c\nx```\n"]
 )
-def test_a_very_long_text_is_read_in_linear_time(piece):
+def test_parse_answer_when_text_is_very_long_and_empty_ends(piece):
     # A quadratic parser would need hours for this, not the seconds the suite's own limit allows.
     answer = parse_answer(piece * 1_000_000)
     assert answer.code is None and answer.error
 
 
-def test_a_very_long_answer_is_whole():
+def test_parse_answer_when_an_answer_is_very_long_returns_all_of_it():
     code = CODE + "\n" + "# filler\n" * 200_000 + "last = 1"
     assert parse_answer(render_answer("a", "b", code)).code == code

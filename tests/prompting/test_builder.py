@@ -56,7 +56,7 @@ CPU = Machine("a processor", "PyTorch 2.13.0")
 RULES = rules_in_force(EvaluationConfig(device="cuda"))
 
 
-def test_the_compact_prompt_is_reference_candidates_and_nothing_else():
+def test_compact_prompt_when_there_are_exemplars_is_reference_and_candidates():
     prompt = builder(style="compact").contrastive(PROBLEM, SELECTION)
     assert prompt.text == (
         f"## Reference\n{REFERENCE.strip()}\n"
@@ -69,20 +69,20 @@ def test_the_compact_prompt_is_reference_candidates_and_nothing_else():
     assert prompt.problem_id == "add_one"
 
 
-def test_the_compact_one_shot_prompt_is_the_reference():
+def test_compact_prompt_when_one_shot_is_the_reference():
     prompt = builder(style="compact").one_shot(PROBLEM)
     assert prompt.text == f"## Reference\n{REFERENCE.strip()}\n"
     assert prompt.exemplar_ids == ()
 
 
 @pytest.mark.parametrize("style", ["compact", "full"])
-def test_no_exemplars_give_the_one_shot_prompt(style):
+def test_contrastive_prompt_when_there_is_no_exemplar_is_the_one_shot_prompt(style):
     build = builder(style=style)
     assert build.contrastive(PROBLEM, Selection()) == build.one_shot(PROBLEM)
 
 
 @pytest.mark.parametrize("style", ["compact", "full"])
-def test_an_answer_continues_the_prompt(style):
+def test_answer_when_appended_continues_the_prompt(style):
     prompt = builder(style=style).contrastive(PROBLEM, SELECTION)
     assert prompt.text.endswith("\n") and not prompt.text.endswith("\n\n")
     answer = render_answer("a", "d", FAST.code)
@@ -90,7 +90,7 @@ def test_an_answer_continues_the_prompt(style):
     assert parse_answer(answer).error == ""
 
 
-def test_the_full_prompt_has_the_parts_of_the_paper():
+def test_full_prompt_when_built_has_the_parts_of_the_paper():
     config = PromptingConfig(style="full", device="NVIDIA H200", allowed_means=["PyTorch", "Triton"])
     text = PromptBuilder(config, words, GPU, RULES).contrastive(PROBLEM, SELECTION).text
     headers = [line for line in text.splitlines() if line.startswith("# ")]
@@ -126,7 +126,7 @@ def test_prompt_when_the_device_is_auto_states_the_machine_that_measures(kind):
     assert "my GPU" in text(GPU, device="my GPU") and "H200" not in text(GPU, device="my GPU")
 
 
-def test_worked_examples_are_shown_for_a_gpu_and_dropped_before_the_exemplars():
+def test_worked_examples_when_a_prompt_is_too_long_are_dropped_before_exemplars():
     config = PromptingConfig(style="full", examples=["triton", "cuda"], max_prompt_tokens=10_000)
     text = PromptBuilder(config, words, GPU).contrastive(PROBLEM, SELECTION).text
     assert text.index("# Worked Example, Triton: ") < text.index("# Worked Example, Inline CUDA: ")
@@ -138,7 +138,7 @@ def test_worked_examples_are_shown_for_a_gpu_and_dropped_before_the_exemplars():
 
 
 @pytest.mark.parametrize("kind", ["one_shot", "contrastive"])
-def test_the_analysis_can_be_left_out(kind):
+def test_analysis_when_left_out_is_asked_for_nowhere(kind):
     build = builder(style="full", include_analysis=False)
     prompt = build.one_shot(PROBLEM) if kind == "one_shot" else build.contrastive(PROBLEM, SELECTION)
     assert "Performance Analysis" not in prompt.text and "exactly two parts" in prompt.text
@@ -147,18 +147,18 @@ def test_the_analysis_can_be_left_out(kind):
     assert "## Performance Analysis" in prompt.text and "exactly three parts" in prompt.text
 
 
-def test_code_that_looks_like_a_template_is_not_one():
+def test_code_when_it_looks_like_a_template_is_not_rendered():
     odd = Exemplar.new("add_one", "x = '{{ reference }} {% for %} {# #}'", 2.0)
     text = builder().contrastive(PROBLEM, Selection((odd,), (1.0,))).text
     assert "{{ reference }} {% for %} {# #}" in text
 
 
-def test_comments_can_be_left_out_from_the_start():
+def test_comments_when_stripped_are_in_no_part_of_the_prompt():
     text = builder(strip_comments=True).contrastive(PROBLEM, SELECTION).text
     assert "comment" not in text and "The reference." not in text and "\n\n" not in text
 
 
-def test_too_long_prompts_lose_their_parts_in_the_documented_order():
+def test_prompt_when_too_long_loses_its_parts_in_the_documented_order():
     whole = words(builder().contrastive(PROBLEM, SELECTION).text)
     states = []
     for budget in range(whole, 0, -1):
@@ -187,7 +187,7 @@ def test_too_long_prompts_lose_their_parts_in_the_documented_order():
     ]
 
 
-def test_equally_fast_exemplars_are_dropped_one_at_a_time():
+def test_exemplars_when_equally_fast_are_dropped_one_at_a_time():
     twins = [Exemplar.new("add_one", code_of(name), 2.0) for name in ("one", "two", "three")]
     selection = Selection(tuple(twins), (0.1, 0.2, 0.3))
     exemplars = set()
@@ -199,14 +199,14 @@ def test_equally_fast_exemplars_are_dropped_one_at_a_time():
     assert exemplars == {3, 2, 1, 0}
 
 
-def test_a_reference_that_is_too_long_names_its_problem():
+def test_reference_when_too_long_names_its_problem():
     with pytest.raises(PromptTooLong, match=r"add_one .*max_prompt_tokens is 3") as caught:
         builder(max_prompt_tokens=3).one_shot(PROBLEM)
     assert caught.value.problem_id == "add_one" and caught.value.tokens > 3
     assert not isinstance(caught.value, UserError)
 
 
-def test_an_own_style_is_a_folder(tmp_path):
+def test_style_when_it_is_a_folder_is_taken_from_it(tmp_path):
     (tmp_path / "one_shot.md.j2").write_text("{{ name }}|{{ reference }}\n\n")
     (tmp_path / "contrastive.md.j2").write_text("{% for c in candidates %}{{ c.speedup }} {% endfor %}")
     build = builder(style=str(tmp_path))
@@ -222,7 +222,7 @@ def test_an_own_style_is_a_folder(tmp_path):
         ({"one_shot.md.j2": "{% for %}", "contrastive.md.j2": ""}, "line 1"),
     ],
 )
-def test_a_broken_style_is_the_user_s_error(tmp_path, files, message):
+def test_style_when_broken_is_a_users_error(tmp_path, files, message):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
@@ -240,13 +240,13 @@ def test_a_broken_style_is_the_user_s_error(tmp_path, files, message):
         ("examples", ["tritton"]),
     ],
 )
-def test_a_wrong_value_is_named(field, value):
+def test_prompting_config_when_a_value_is_wrong_names_its_field(field, value):
     with pytest.raises(UserError, match=f"prompting.{field}"):
         builder(**{field: value})
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "prompting").glob("*.yaml")), ids=str)
-def test_presets(path):
+def test_prompting_presets_when_merged_are_valid(path):
     assert path.read_text().startswith("# ")
     merged = OmegaConf.merge(OmegaConf.structured(PromptingConfig), OmegaConf.load(path))
     config = OmegaConf.to_object(merged)

@@ -41,7 +41,7 @@ def builder(**fields) -> PromptBuilder:
     return PromptBuilder(PromptingConfig(max_prompt_tokens=100_000, **fields), len)
 
 
-def test_one_shot_pairs_are_the_validated_entries(speedups):
+def test_one_shot_pairs_when_built_are_the_validated_entries(speedups):
     pairs = one_shot_pairs(PROBLEMS, ENTRIES, speedups, builder())
     by_id = {entry.entry_id: entry for entry in ENTRIES}
     assert {pair.entry_id for pair in pairs} == {key for key, s in speedups.items() if s > 0}
@@ -54,7 +54,7 @@ def test_one_shot_pairs_are_the_validated_entries(speedups):
         assert source[entry.problem_id].strip() in pair.prompt.text and pair.prompt.exemplar_ids == ()
 
 
-def test_contrastive_pairs_say_what_was_measured(speedups):
+def test_contrastive_pairs_when_built_state_what_was_measured(speedups):
     build = builder()
     by_exemplar = {exemplar_id(e.problem_id, e.code): e for e in ENTRIES}
     targets = set()
@@ -104,7 +104,7 @@ def test_the_analysis_follows_the_prompt_when_exemplars_are_dropped(speedups):
     assert 1 in counts
 
 
-def test_compare_speaks_of_the_fastest_whatever_its_place():
+def test_compare_when_candidates_differ_names_the_fastest_in_any_place():
     assert compare([(3.1, "It is fused."), (1.05, "x")]) == "Candidate 1 is faster (3.10x against 1.05x): it is fused."
     assert compare([(0.5, "x"), (3.1, "It is fused."), (2.0, "y")]) == (
         "Candidate 2 is fastest (3.10x against 0.50x and 2.00x): it is fused."
@@ -113,7 +113,7 @@ def test_compare_speaks_of_the_fastest_whatever_its_place():
     assert compare([(0.8, "")]) == "Candidate 1 runs at 0.80x."
 
 
-def test_an_epoch_has_so_many_pairs_of_each_kind_and_is_reproducible(speedups):
+def test_epoch_when_seeded_has_the_set_number_of_pairs_and_is_reproducible(speedups):
     def epoch(seed):
         return build_sft_pairs(
             PROBLEMS,
@@ -133,14 +133,14 @@ def test_an_epoch_has_so_many_pairs_of_each_kind_and_is_reproducible(speedups):
     assert pairs == epoch(0) and pairs != epoch(1)
 
 
-def test_without_analysis_no_answer_has_one(speedups):
+def test_answers_when_analysis_is_left_out_have_none(speedups):
     build = builder(include_analysis=False)
     for pair in build_sft_pairs(PROBLEMS, ENTRIES, speedups, build, np.random.default_rng(0)):
         assert pair.answer.startswith("## Algorithm Design\n")
         assert parse_answer(pair.answer, require_analysis=False).error == ""
 
 
-def test_where_prompts_have_no_comments_answers_have_none_but_the_same_program(speedups):
+def test_answers_when_comments_are_stripped_keep_the_program(speedups):
     source = {entry.entry_id: entry for entry in ENTRIES}
     for pair in one_shot_pairs(PROBLEMS, ENTRIES, speedups, builder(strip_comments=True)):
         code, entry = parse_answer(pair.answer).code, source[pair.entry_id]
@@ -148,5 +148,5 @@ def test_where_prompts_have_no_comments_answers_have_none_but_the_same_program(s
         assert exemplar_id(entry.problem_id, code) == exemplar_id(entry.problem_id, entry.code)
 
 
-def test_problems_without_validated_candidates_have_no_pairs():
+def test_sft_pairs_when_no_candidate_is_validated_are_none():
     assert build_sft_pairs(PROBLEMS, ENTRIES, {}, builder(), np.random.default_rng(0)) == []

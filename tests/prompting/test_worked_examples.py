@@ -20,12 +20,12 @@ from cudal1_ray.prompting.builder import EXAMPLES, example_names
 NAMES = ("cuda", "triton")
 
 
-def test_every_example_has_a_problem():
+def test_worked_examples_when_listed_have_a_problem_each():
     assert tuple(example_names()) == NAMES == tuple(sorted(worked(8, 8)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_example_passes_the_static_gate_without_a_flag(name):
+def test_worked_example_when_checked_statically_has_no_flag(name):
     _, candidate = worked(8, 8)[name]
     assert check_static(candidate, RulesConfig(findings="refuse", compilers="refuse")) == StaticCheck()
 
@@ -57,7 +57,7 @@ def test_triton_example_when_interpreted_on_the_cpu_is_right():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", NAMES)
-def test_example_on_a_gpu_is_accepted_with_a_kernel_of_its_own(name):
+def test_worked_example_when_on_a_gpu_is_accepted_with_a_kernel_of_its_own(name):
     from cudal1_ray.config import load_config
 
     problem, candidate = worked(4096, 2048)[name]

@@ -62,15 +62,15 @@ REJECTED = Verdict.rejected("p", ("result_cache",), "cheated", speedup=50.0)
         (1e22, 1e22),
     ],
 )
-def test_rounding_table(speedup, rounded):
+def test_rounding_when_toward_one_is_this_table(speedup, rounded):
     assert round_toward_one(speedup) == rounded
 
 
-def test_every_two_decimal_number_stays_as_it_is():
+def test_rounding_when_a_number_has_two_decimals_keeps_it():
     assert [round_toward_one(n / 100) for n in range(30_000)] == [n / 100 for n in range(30_000)]
 
 
-def test_decimals_are_configurable():
+def test_rounding_when_decimals_are_configured_follows_them():
     assert round_toward_one(1.118, 1) == 1.1
     assert round_toward_one(0.913, 1) == 1.0
     assert round_toward_one(2.9, 0) == 2.0
@@ -79,7 +79,7 @@ def test_decimals_are_configurable():
 
 @settings(deadline=None)
 @given(st.floats(0.0, 1e6), st.integers(0, 6))
-def test_rounding_is_toward_one_by_less_than_a_unit_and_only_once(speedup, decimals):
+def test_rounding_when_applied_moves_toward_one_by_less_than_a_unit(speedup, decimals):
     rounded = round_toward_one(speedup, decimals)
     dust = 1e-11 * speedup
     assert min(speedup - dust, 1.0) <= rounded <= max(speedup + dust, 1.0)
@@ -89,25 +89,25 @@ def test_rounding_is_toward_one_by_less_than_a_unit_and_only_once(speedup, decim
 
 @settings(deadline=None)
 @given(st.floats(0.0, 1e3), st.floats(0.0, 1e3))
-def test_rounding_keeps_the_order(first, second):
+def test_rounding_when_speedups_are_ordered_keeps_the_order(first, second):
     low, high = sorted((first, second))
     assert round_toward_one(low) <= round_toward_one(high)
 
 
 @pytest.mark.parametrize("speedup", [math.nan, math.inf, -0.5])
-def test_rounding_refuses_what_is_no_speedup(speedup):
+def test_rounding_when_a_number_is_no_speedup_refuses_it(speedup):
     with pytest.raises(ValueError):
         round_toward_one(speedup)
 
 
 @pytest.mark.parametrize("kind", ["speedup", "log_speedup", "success"])
-def test_a_rejected_candidate_gets_nothing_and_less_than_any_accepted_one(kind):
+def test_reward_when_a_candidate_is_rejected_is_zero_and_below_any_accepted(kind):
     config = RewardsConfig(kind=kind)
     assert verdict_reward(REJECTED, config) == 0.0
     assert verdict_reward(accepted(0.004), config) > 0.0
 
 
-def test_kinds():
+def test_reward_when_of_each_kind_is_this():
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="speedup")) == 2.11
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="speedup", round_decimals=None)) == 2.119
     assert verdict_reward(accepted(2.119), RewardsConfig(kind="success")) == 1.0
@@ -134,7 +134,7 @@ def test_robust_speedup_when_the_variance_is_the_limit_is_given():
     assert robust_speedup([1.0, 1.5], limit) == 1.25 and robust_speedup([1.0, 1.5], limit * 0.999) is None
 
 
-def test_robust_rewards_take_the_median_of_the_buckets():
+def test_robust_reward_when_buckets_differ_takes_their_median():
     config, means = RewardsConfig(kind="speedup", robust=True), (2.0, 2.05, 2.01, 1.99, 2.03, 2.02, 2.5)
     steady = dataclasses.replace(accepted(2.2), bucket_speedups=means[:6])
     assert verdict_reward(steady, config) == 2.01  # the median 2.015, rounded toward 1
@@ -146,7 +146,7 @@ def test_robust_rewards_take_the_median_of_the_buckets():
     assert verdict_reward(accepted(2.2), config) is None  # too few runs for buckets
 
 
-def test_cap():
+def test_reward_when_above_the_cap_is_the_cap():
     assert verdict_reward(accepted(50.0), RewardsConfig(kind="speedup", cap=10.0)) == 10.0
     assert verdict_reward(accepted(9.0), RewardsConfig(kind="speedup", cap=10.0)) == 9.0
     assert verdict_reward(accepted(50.0), RewardsConfig(kind="log_speedup", cap=10.0)) == math.log(11.0)
@@ -154,7 +154,7 @@ def test_cap():
 
 
 @pytest.mark.parametrize("speedup", [0.0, math.nan, math.inf])
-def test_an_accepted_verdict_without_a_speedup_is_an_error(speedup):
+def test_reward_when_an_accepted_verdict_has_no_speedup_is_an_error(speedup):
     with pytest.raises(ValueError, match="credited"):
         verdict_reward(accepted(speedup), RewardsConfig())
 
@@ -172,13 +172,13 @@ def test_an_accepted_verdict_without_a_speedup_is_an_error(speedup):
         ("least_noise", -0.1),
     ],
 )
-def test_a_wrong_value_is_named(field, value):
+def test_rewards_config_when_a_value_is_wrong_names_its_field(field, value):
     with pytest.raises(UserError, match=f"rewards.{field}"):
         RewardsConfig(**{field: value}).validate()
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "conf" / "rewards").glob("*.yaml")), ids=str)
-def test_presets(path):
+def test_reward_presets_when_composed_are_valid(path):
     assert path.read_text().startswith("# ")
     config = load_config([f"rewards={path.stem}"]).rewards
     assert config.kind == path.stem.removeprefix("robust_") and config.checker.judge == "none"
@@ -189,16 +189,16 @@ def test_presets(path):
 
 @pytest.mark.parametrize("reason", ["evaluator_error", "reference_error", "degenerate_input", "unstable_timing"])
 @pytest.mark.parametrize("kind", ["speedup", "success", "staged"])
-def test_a_fault_of_evaluator_or_problem_is_void_for_every_reward(kind, reason):
+def test_reward_when_evaluator_or_problem_is_at_fault_is_void(kind, reason):
     assert verdict_reward(Verdict.rejected("p", ("wrong_output", reason)), RewardsConfig(kind=kind)) is None
 
 
-def test_an_accepted_candidate_of_a_degenerate_problem_is_void():
+def test_reward_when_the_problem_is_degenerate_is_void():
     verdict = dataclasses.replace(accepted(2.0), degenerate=True)
     assert verdict_reward(verdict, RewardsConfig(kind="speedup")) is None
 
 
-def test_the_noise_of_a_reward_follows_the_interval_and_never_falls_below_the_least():
+def test_reward_noise_when_an_interval_is_given_follows_it_down_to_the_least():
     config = RewardsConfig(kind="speedup", least_noise=0.01)
     wide = dataclasses.replace(accepted(2.0), speedup_low=2.0 * math.exp(-0.196), speedup_high=2.0 * math.exp(0.196))
     assert reward_noise(wide, config) == pytest.approx(2.0 * math.sinh(0.1))
@@ -208,7 +208,7 @@ def test_the_noise_of_a_reward_follows_the_interval_and_never_falls_below_the_le
     assert reward_noise(wide, RewardsConfig(kind="success")) == 0.0
 
 
-def test_a_registered_reward_is_selected_by_name_and_no_name_is_given_twice():
+def test_reward_when_registered_is_selected_by_name_and_its_name_is_unique():
     register_reward("test_inverse", _inverse)
     register_reward("test_inverse", _inverse)
     config = RewardsConfig(kind="test_inverse")

@@ -49,7 +49,7 @@ def right(speedup: float = 1.0, low: float = 0.0, share: float = 0.0, config: Re
         ("same_operations", 0.2),
     ],
 )
-def test_a_rejected_candidate_gets_the_rung_it_reached(reason, reward):
+def test_staged_reward_when_a_candidate_is_rejected_is_its_rung(reason, reward):
     assert rejected(reason) == reward
 
 
@@ -59,26 +59,26 @@ def test_the_right_shape_pays_more_only_when_an_own_kernel_ran():
     assert rejected("wrong_structure", own_kernel=True) == 0.2
 
 
-def test_of_several_reasons_the_lowest_counts():
+def test_staged_reward_when_there_are_several_reasons_is_the_lowest():
     assert rejected("wrong_output", "runtime_error") == 0.1
     assert rejected("wrong_output", "result_cache") == 0.0
 
 
-def test_the_reference_in_other_words_is_worth_no_more_than_running():
+def test_staged_reward_when_the_reference_is_reworded_is_that_of_running():
     assert right(1.0) == 0.2
     assert right(1.02, low=0.99) == 0.2
     assert right(0.3) == 0.2
     assert right(1.0, share=0.9, flags=("same_operations",)) == 0.2
 
 
-def test_speed_beyond_the_interval_pays_without_an_own_kernel_unless_one_is_required():
+def test_staged_reward_when_speed_exceeds_the_interval_pays_unless_a_kernel_is_required():
     assert right(2.0, low=1.9) == pytest.approx(0.2 + math.log(2.9) - LN2)
     required = RewardsConfig(kind="staged", own_kernel_required=True)
     assert right(2.0, low=1.9, config=required) == 0.2
     assert right(2.0, low=1.9, share=0.8, config=required) == pytest.approx(0.5 + math.log(3.0))
 
 
-def test_an_own_kernel_is_paid_by_the_work_it_takes_over_then_by_speed():
+def test_staged_reward_when_a_kernel_is_the_candidates_grows_with_its_share_then_speed():
     assert right(1.0, low=1.0, share=0.5) == pytest.approx(0.5 + LN2)
     assert right(3.0, share=0.7) == pytest.approx(0.5 + math.log(4.0))
     assert right(0.1, share=1.0) == pytest.approx(0.5 + math.log(1.1))
@@ -89,16 +89,16 @@ def test_an_own_kernel_is_paid_by_the_work_it_takes_over_then_by_speed():
     assert tail > right(1.1, low=1.1) and tail == pytest.approx(0.2 + math.log(2.1) - LN2 + 0.5 * (0.3 + LN2))
 
 
-def test_a_kernel_beside_the_library_s_work_is_paid_nothing():
+def test_staged_reward_when_a_kernel_does_no_work_pays_nothing_for_it():
     assert right(0.5, low=0.5, share=0.5) == 0.2  # a copy of the output behind the reference's own operators
     assert right(1.0, low=0.98, share=0.0012) == 0.2  # a decoy
 
 
-def test_an_own_kernel_whose_time_is_unknown_is_paid_by_half():
+def test_staged_reward_when_a_kernels_time_is_unknown_pays_half():
     assert right(1.0, share=0.0, own_kernel=True) == pytest.approx(0.2 + 0.5 * (0.5 + LN2 - 0.2))
 
 
-def test_the_ladder_rises_from_rung_to_rung():
+def test_staged_reward_when_rungs_are_climbed_rises():
     ladder = [
         rejected("unparsable"),
         rejected("compile_error"),
@@ -113,6 +113,6 @@ def test_the_ladder_rises_from_rung_to_rung():
     assert right(1.0) <= rejected("wrong_structure")
 
 
-def test_no_rejection_pays_like_a_right_candidate_with_its_own_kernel():
+def test_staged_reward_when_a_candidate_is_rejected_is_below_a_right_kernel():
     for reason in DESCRIPTIONS.keys() - VOID_REASONS:
         assert rejected(reason, own_kernel=True) <= 0.3, reason

@@ -38,10 +38,10 @@ def assert_logprobs(tiny, completions, temperature: float = 1.0) -> None:
 class EngineCases:
     """Wants a fixture `engine`."""
 
-    def test_is_a_rollout_engine(self, engine):
+    def test_engine_when_built_is_a_rollout_engine(self, engine):
         assert isinstance(engine, RolloutEngine)
 
-    def test_greedy_equals_a_plain_forward_pass(self, engine, first_model):
+    def test_greedy_completions_when_generated_equal_a_plain_forward_pass(self, engine, first_model):
         completions = list(engine.generate(REQUESTS, GREEDY))
         assert len(completions) == len(REQUESTS)
         for completion in completions:
@@ -50,27 +50,27 @@ class EngineCases:
         assert_logprobs(first_model, completions)
 
     @pytest.mark.parametrize("temperature", [1.0, 0.7])
-    def test_logprobs_are_those_of_the_sampling_distribution(self, engine, first_model, temperature):
+    def test_logprobs_when_sampled_are_those_of_the_sampling_distribution(self, engine, first_model, temperature):
         sampling = SamplingParameters(n=3, temperature=temperature, max_tokens=24, seed=1)
         completions = list(engine.generate(REQUESTS, sampling))
         assert len(by_key(completions)) == 3 * len(REQUESTS)
         assert_logprobs(first_model, completions, temperature)
 
-    def test_a_seed_reproduces_and_separates(self, engine):
+    def test_completions_when_seeded_are_reproduced_and_differ_by_seed(self, engine):
         first, again = by_key(engine.generate(REQUESTS, SAMPLED)), by_key(engine.generate(REQUESTS[::-1], SAMPLED))
         assert {key: c.token_ids for key, c in first.items()} == {key: c.token_ids for key, c in again.items()}
         assert len({c.token_ids for c in first.values()}) == len(first)  # same prompt, other id or index: other draw
         other = by_key(engine.generate(REQUESTS, SamplingParameters(n=4, max_tokens=24, seed=6)))
         assert all(other[key].token_ids != first[key].token_ids for key in first)
 
-    def test_sampled_frequencies_follow_the_distribution(self, engine, first_model):
+    def test_frequencies_when_sampled_follow_the_distribution(self, engine, first_model):
         requests = [GenerationRequest("r2", PROMPTS[2])]
         draws = [c.token_ids[0] for c in engine.generate(requests, SamplingParameters(n=2000, max_tokens=1, seed=0))]
         everything = [first_model.logprobs(PROMPTS[2], (token,)).exp().item() for token in range(320)]
         counts = torch.bincount(torch.tensor(draws), minlength=320) / len(draws)
         assert (counts - torch.tensor(everything)).abs().max() < 5 * (0.25 / 2000) ** 0.5
 
-    def test_top_p_keeps_to_the_nucleus(self, engine, first_model):
+    def test_completions_when_top_p_is_set_keep_to_the_nucleus(self, engine, first_model):
         sampling = SamplingParameters(n=64, top_p=0.3, max_tokens=1, seed=0)
         drawn = {c.token_ids[0] for c in engine.generate([REQUESTS[2]], sampling)}
         p = torch.tensor([first_model.logprobs(PROMPTS[2], (token,)).exp().item() for token in range(320)])
@@ -78,7 +78,7 @@ class EngineCases:
         inside = int((p[order].cumsum(0) < 0.3).sum()) + 1
         assert drawn <= set(order[:inside].tolist())
 
-    def test_end_of_sequence_ends(self, engine):
+    def test_completion_when_it_draws_the_end_token_ends(self, engine):
         completions = list(engine.generate(REQUESTS[2:3], SamplingParameters(n=64, max_tokens=100, seed=3)))
         ended = [c for c in completions if c.finish_reason == "stop"]
         assert ended and all(c.token_ids[-1] == EOS and EOS not in c.token_ids[:-1] for c in ended)
@@ -86,7 +86,7 @@ class EngineCases:
         assert all("<eos>" not in c.text for c in completions)
         assert [len(c.token_ids) for c in completions] != sorted((len(c.token_ids) for c in completions), reverse=True)
 
-    def test_stop_strings_end_and_are_cut(self, engine):
+    def test_completion_when_it_holds_a_stop_string_ends_and_is_cut(self, engine):
         free = by_key(engine.generate(REQUESTS, SAMPLED))
         longest = max(free.values(), key=lambda c: len(c.text))
         stop = next(character for character in longest.text[len(longest.text) // 2 :] if character.isascii())
@@ -101,7 +101,7 @@ class EngineCases:
             assert completion.text == free[key].text[: free[key].text.index(stop)]
             assert completion.token_ids == free[key].token_ids[: len(completion.token_ids)]
 
-    def test_length_is_bounded_by_the_model(self, engine):
+    def test_completion_when_the_model_is_full_ends(self, engine):
         prompt = tuple(range(3, 123))
         sampling = SamplingParameters(max_tokens=1000, seed=0)
         (completion,) = engine.generate([GenerationRequest("long", prompt)], sampling)
@@ -111,7 +111,7 @@ class EngineCases:
         with pytest.raises(UserError, match="empty"):
             engine.generate([GenerationRequest("none", ())], GREEDY)
 
-    def test_score_agrees_with_sampling_and_with_a_forward_pass(self, engine, first_model):
+    def test_score_when_computed_agrees_with_sampling_and_a_forward_pass(self, engine, first_model):
         completions = list(engine.generate(REQUESTS, SAMPLED))
         sequences = [(PROMPTS[int(c.request_id[1:])], c.token_ids) for c in completions]
         scores = engine.score([*sequences, (PROMPTS[0], ())])
@@ -121,7 +121,7 @@ class EngineCases:
             torch.testing.assert_close(torch.tensor(score), expected, atol=1e-4, rtol=0)
             torch.testing.assert_close(torch.tensor(score), torch.tensor(sampled.logprobs), atol=1e-4, rtol=0)
 
-    def test_new_weights_replace_the_old_and_their_cached_prefixes(self, engine, first_model, second_model):
+    def test_weights_when_loaded_replace_the_old_and_their_cached_prefixes(self, engine, first_model, second_model):
         list(engine.generate(REQUESTS, GREEDY))  # fills the prefix cache under the first weights
         engine.load_weights(weights_of(second_model), policy_version=7)
         completions = list(engine.generate(REQUESTS, GREEDY))
@@ -140,7 +140,7 @@ class EngineCases:
         assert {c.policy_version for c in back} == {8}
         assert_logprobs(first_model, back)
 
-    def test_an_update_during_generation_keeps_the_requests(self, engine, first_model, second_model):
+    def test_requests_when_weights_are_updated_during_generation_are_kept(self, engine, first_model, second_model):
         version = engine.policy_version
         request = GenerationRequest("r3", PROMPTS[3])
         short = GenerationRequest("r2", PROMPTS[2])
@@ -162,7 +162,7 @@ class EngineCases:
         assert other.token_ids == second_model.greedy(PROMPTS[2], 24, EOS) and other.policy_version == version + 1
         assert_logprobs(second_model, results)
 
-    def test_a_dropped_iterator_leaves_nothing_behind(self, engine, first_model):
+    def test_requests_when_their_iterator_is_dropped_are_gone(self, engine, first_model):
         stream = engine.generate(REQUESTS, SamplingParameters(n=8, max_tokens=60, seed=0))
         next(stream)
         stream.close()
@@ -170,7 +170,7 @@ class EngineCases:
         assert len(completions) == len(REQUESTS)
         assert_logprobs(first_model, completions)
 
-    def test_what_is_given_up_does_not_come_and_the_rest_is_what_it_would_have_been(self, engine):
+    def test_requests_when_given_up_do_not_come_and_the_rest_is_the_same(self, engine):
         everything = by_key(engine.generate(REQUESTS, SAMPLED))
         stream = engine.generate(REQUESTS, SAMPLED)
         first = next(stream)
@@ -182,7 +182,7 @@ class EngineCases:
         assert {(first.request_id, first.index): first} | rest == untouched
         assert len(list(engine.generate(REQUESTS, GREEDY))) == len(REQUESTS)
 
-    def test_giving_up_from_another_thread_ends_the_stream(self, engine):
+    def test_stream_when_given_up_from_another_thread_ends(self, engine):
         stream = engine.generate(REQUESTS[:1], SamplingParameters(n=8, max_tokens=80, seed=1))
         results = [next(stream)]
         waiting = threading.Thread(target=lambda: results.extend(stream))
@@ -191,7 +191,7 @@ class EngineCases:
         waiting.join(120)
         assert not waiting.is_alive() and 1 <= len(results) <= 8
 
-    def test_segments_say_which_tokens_are_whose(self, engine, first_model, second_model):
+    def test_segments_when_weights_change_name_the_version_of_each_token(self, engine, first_model, second_model):
         stream = engine.generate(REQUESTS[:3], SamplingParameters(n=16, max_tokens=40, seed=2))
         before, version = next(stream), engine.policy_version
         engine.load_weights(weights_of(second_model), version + 1)
@@ -209,7 +209,7 @@ class EngineCases:
             expected = torch.cat((old, new))
             torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
 
-    def test_no_weights_are_a_mistake_not_a_failure(self, engine):
+    def test_load_weights_when_there_are_none_is_a_mistake_and_no_failure(self, engine):
         with pytest.raises(ValueError, match="no weights"):
             engine.load_weights({}, 3)
         assert list(engine.generate(REQUESTS[:1], GREEDY))

@@ -25,12 +25,12 @@ def engine(request, first_model):
     engine.close()
 
 
-def test_engine_before_its_first_update_is_the_base_policy(engine, first_model):
+def test_engine_when_no_adapter_was_loaded_is_the_base_policy(engine, first_model):
     assert engine.adapter == SHAPE and not engine.no_adapter_reason
     assert_logprobs(first_model, engine.generate(REQUESTS, GREEDY))
 
 
-def test_adapters_after_each_update_equal_those_merged_in_fp32(engine, first_model):
+def test_adapters_when_updated_equal_those_merged_in_fp32(engine, first_model):
     for version in (1, 2, 3):
         weights, oracle = make_adapter(first_model, SHAPE, seed=version)
         before = {name: tensor.clone() for name, tensor in weights.items()}
@@ -44,7 +44,7 @@ def test_adapters_after_each_update_equal_those_merged_in_fp32(engine, first_mod
         assert all(torch.equal(before[name], weights[name]) for name in weights)  # the sender's tensors are its own
 
 
-def test_an_update_between_two_tokens_changes_the_adapter_of_completions_under_way(engine, first_model):
+def test_adapter_when_updated_between_two_tokens_changes_under_way(engine, first_model):
     first, _ = make_adapter(first_model, SHAPE, seed=4)
     second, oracle = make_adapter(first_model, SHAPE, seed=5)
     engine.load_weights(first, 4)
@@ -61,7 +61,7 @@ def test_an_update_between_two_tokens_changes_the_adapter_of_completions_under_w
     assert begun.policy_version == 4 and checked
 
 
-def test_adapters_through_a_publisher_arrive_as_they_were_packed(engine, first_model):
+def test_adapters_when_sent_by_a_publisher_arrive_as_they_were_packed(engine, first_model):
     if engine._config.engine == "transformers":
         pytest.skip("the transformers engine takes weights in process only")
     weights, oracle = make_adapter(first_model, SHAPE, seed=6)
@@ -73,7 +73,7 @@ def test_adapters_through_a_publisher_arrive_as_they_were_packed(engine, first_m
     assert_logprobs(oracle, engine.generate(REQUESTS, GREEDY))
 
 
-def test_an_adapter_of_no_layer_is_refused_by_name(engine, first_model):
+def test_adapter_when_of_no_layer_is_refused_by_name(engine, first_model):
     weights, _ = make_adapter(first_model, SHAPE, seed=7)
     weights = {name.replace("layers.1.mlp.down_proj", "layers.9.mlp.down_proj"): w for name, w in weights.items()}
     with pytest.raises(WeightUpdateError, match=r"layers\.9\.mlp\.down_proj"):

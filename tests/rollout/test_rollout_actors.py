@@ -47,7 +47,7 @@ def collect_all(rollouts, deadline_s: float = 300.0) -> dict:
     return completions
 
 
-def test_what_is_given_up_never_comes_and_engines_are_free_at_once(rollouts):
+def test_completions_when_given_up_never_come_and_engines_are_free(rollouts):
     rollouts.start(REQUESTS, LONG)
     busy_before = rollouts.busy_s
     while not (first := rollouts.collect()):
@@ -62,7 +62,7 @@ def test_what_is_given_up_never_comes_and_engines_are_free_at_once(rollouts):
     assert rollouts.busy_s > busy_before
 
 
-def test_weights_may_come_while_engines_generate(rollouts, first_model, second_model):
+def test_weights_when_engines_generate_may_come(rollouts, first_model, second_model):
     rollouts.load_weights(ray.put(weights_of(first_model)), 1)
     rollouts.start(REQUESTS, LONG)
     with pytest.raises(RuntimeError, match="12 completions are outstanding"):
@@ -77,7 +77,7 @@ def test_weights_may_come_while_engines_generate(rollouts, first_model, second_m
     assert rollouts.fleet.call_all("policy_version") == [2, 2]
 
 
-def test_an_engine_that_dies_while_it_gives_up_costs_nothing_else(rollouts):
+def test_engine_when_it_dies_while_it_gives_up_loses_nothing_else(rollouts):
     rollouts.start(REQUESTS, LONG)
     rollouts.collect()
     victim = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())

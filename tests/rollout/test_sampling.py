@@ -20,19 +20,19 @@ from cudal1_ray.rollout.vllm_environment import applied
 from cudal1_ray.rollout.weight_transfer import run_phase
 
 
-def test_seeds_differ_in_every_part():
+def test_seeds_when_any_part_differs_differ():
     seeds = {derive_seed(s, r, i) for s in (0, 1) for r in ("a", "b", "a\x1f0") for i in (0, 1)}
     assert len(seeds) == 12 and all(0 <= seed < 2**63 for seed in seeds)
     assert derive_seed(1, "r", 2) == derive_seed(1, "r", 2)
 
 
-def test_draw_inverts_the_cumulative_distribution():
+def test_draw_when_numbers_are_given_inverts_the_cumulative_distribution():
     p = torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]]).repeat(5, 1)
     numbers = torch.tensor([0.0, 0.2499, 0.25, 0.7499, 1 - 2**-53], dtype=torch.float64)
     assert draw(p, numbers).tolist() == [1, 1, 3, 3, 4]
 
 
-def test_rows_draw_from_their_own_generators():
+def test_rows_when_drawn_use_their_own_generators():
     def generators():
         return {i: torch.Generator().manual_seed(i) for i in range(4)}
 
@@ -42,7 +42,7 @@ def test_rows_draw_from_their_own_generators():
     assert len(set(full.tolist())) == 4
 
 
-def test_top_p_keeps_the_smallest_sufficient_set():
+def test_top_p_when_applied_keeps_the_smallest_sufficient_set():
     logits = torch.tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()
     kept = mask_top_p(logits, 0.7).isfinite()
     assert kept.tolist() == [[False, True, True], [True, False, True]]
@@ -50,13 +50,13 @@ def test_top_p_keeps_the_smallest_sufficient_set():
     assert mask_top_p(logits, 1.0) is logits
 
 
-def test_the_first_stop_string_cuts():
+def test_stop_strings_when_several_match_cut_at_the_first():
     assert cut_at_stop("a ``` b END", ("END", "```")) == "a "
     assert cut_at_stop("abc", ("END",)) is None
 
 
 @pytest.mark.parametrize("fields", [{"n": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"max_tokens": 0}])
-def test_senseless_sampling_is_refused(fields):
+def test_sampling_parameters_when_senseless_are_refused(fields):
     with pytest.raises(UserError, match=f"sampling.{next(iter(fields))}="):
         SamplingParameters(**fields)
 
@@ -72,20 +72,20 @@ def test_senseless_sampling_is_refused(fields):
         {"engine": "transformers", "tensor_parallel": 2},
     ],
 )
-def test_senseless_configuration_is_refused(fields):
+def test_rollout_config_when_senseless_is_refused(fields):
     with pytest.raises(UserError, match="rollout\\."):
         build_engine(RolloutConfig(**fields), "nowhere")
 
 
 @pytest.mark.parametrize("preset", ["vllm_cpu", "vllm_gpu", "vllm_shared_gpu", "transformers"])
-def test_presets_fit_the_schema(repository, preset):
+def test_rollout_presets_when_merged_fit_the_schema(repository, preset):
     merged = OmegaConf.merge(
         OmegaConf.structured(RolloutConfig), OmegaConf.load(repository / "conf" / "rollout" / f"{preset}.yaml")
     )
     check_rollout_config(OmegaConf.to_object(merged))
 
 
-def test_the_environment_is_put_back(monkeypatch):
+def test_environment_when_left_is_put_back(monkeypatch):
     monkeypatch.setenv("KEPT", "1")
     monkeypatch.setenv("CHANGED", "1")
     with applied({"KEPT": None, "CHANGED": "2", "NEW": "3"}):
@@ -95,7 +95,7 @@ def test_the_environment_is_put_back(monkeypatch):
     assert "NEW" not in os.environ and "LEFT_BEHIND" not in os.environ
 
 
-def test_a_phase_that_hangs_is_given_up():
+def test_phase_when_it_hangs_is_given_up():
     released, ended = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -108,6 +108,6 @@ def test_a_phase_that_hangs_is_given_up():
     released.set()
 
 
-def test_importing_the_package_stays_light():
+def test_rollout_package_when_imported_stays_light():
     code = "import sys, cudal1_ray.rollout; print([m for m in ('torch', 'vllm', 'transformers') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

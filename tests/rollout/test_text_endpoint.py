@@ -48,7 +48,7 @@ def refusing(status: int, body: str, times: int, headers: dict[str, str] | None 
     return behave
 
 
-def test_request_and_answer_are_those_of_a_chat_completion(monkeypatch):
+def test_request_and_answer_when_sent_are_those_of_a_chat_completion(monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY)
     with chat_server(refusing(500, "", 0)) as (url, requests):
         assert complete(url, key_env="MY_KEY") == WrittenText("fine", 5, "length")
@@ -69,13 +69,13 @@ def test_tokens_when_the_server_counts_none_are_estimated():
     assert requests[0]["authorization"] is None
 
 
-def test_overloaded_server_is_asked_again():
+def test_server_when_overloaded_is_asked_again():
     with chat_server(refusing(429, "slow down", 2, {"Retry-After": "0.01"})) as (url, requests):
         assert complete(url).text == "fine"
     assert len(requests) == 3
 
 
-def test_field_that_the_server_refuses_is_renamed_or_left_out():
+def test_field_when_the_server_refuses_it_is_renamed_or_left_out():
     with chat_server(refusing(400, "Unsupported parameter: 'max_tokens'", 1)) as (url, requests):
         assert complete(url).text == "fine"
     assert requests[1]["body"]["max_completion_tokens"] == 32 and "max_tokens" not in requests[1]["body"]
@@ -92,7 +92,7 @@ def test_field_that_the_server_refuses_is_renamed_or_left_out():
         (200, "<html>", {}, "not an OpenAI completion: <html>", 1),
     ],
 )
-def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, status, body, fields, words, requested):
+def test_server_when_it_does_not_answer_is_named_without_the_key(monkeypatch, status, body, fields, words, requested):
     monkeypatch.setenv("MY_KEY", KEY)
     with chat_server(refusing(status, body, 9, {"Retry-After": "0.01"})) as (url, requests):
         with pytest.raises(UserError, match=f"policy.url={url}: no answer from m: {words}") as caught:
@@ -101,14 +101,14 @@ def test_server_that_does_not_answer_is_named_without_the_key(monkeypatch, statu
 
 
 @pytest.mark.parametrize("manners", [silent, dripping, hanging_up])
-def test_server_that_never_finishes_its_answer_is_given_up(manners):
+def test_server_when_it_never_finishes_its_answer_is_given_up(manners):
     with chat_server(manners) as (url, requests):
         with pytest.raises(UserError, match="no answer from m"):
             complete(url, timeout_s=0.3, attempts=2)
     assert len(requests) == 2
 
 
-def test_server_that_is_not_there_is_named():
+def test_server_when_it_is_not_there_is_named():
     with pytest.raises(UserError, match="policy.url=http://127.0.0.1:9/v1: no answer from m: ConnectError"):
         complete("http://127.0.0.1:9/v1", attempts=1)
 
@@ -121,6 +121,6 @@ def test_server_that_is_not_there_is_named():
         ({"url": "http://x", "model": "m", "key_env": "NOT_SET_ANYWHERE"}, "policy.key_env=NOT_SET_ANYWHERE"),
     ],
 )
-def test_setting_that_cannot_work_is_named(fields, words):
+def test_endpoint_policy_setting_when_it_cannot_work_is_named(fields, words):
     with pytest.raises(UserError, match=words):
         EndpointClient(PolicyEndpointConfig(**fields))

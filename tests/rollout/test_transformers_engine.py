@@ -25,7 +25,7 @@ class TestTransformersEngine(EngineCases):
         engine.close()
 
 
-def test_small_batches_say_the_same(first_model):
+def test_completions_when_batches_are_small_are_the_same(first_model):
     engine = build_engine(config(max_num_seqs=3), first_model.path)
     completions = list(engine.generate(REQUESTS, SamplingParameters(n=4, max_tokens=24, seed=5)))
     assert len(completions) == 4 * len(REQUESTS)
@@ -33,7 +33,7 @@ def test_small_batches_say_the_same(first_model):
     engine.close()
 
 
-def test_weights_that_lack_a_parameter_poison(first_model):
+def test_weights_when_they_lack_a_parameter_poison_the_engine(first_model):
     engine = build_engine(config(), first_model.path)
     weights = weights_of(first_model)
     del weights["model.layers.1.mlp.down_proj.weight"]
@@ -45,7 +45,7 @@ def test_weights_that_lack_a_parameter_poison(first_model):
     engine.close()
 
 
-def test_an_update_between_two_tokens_recomputes_the_cache(first_model, second_model):
+def test_cache_when_weights_change_between_two_tokens_is_recomputed(first_model, second_model):
     """The first completion ends under the old weights; what the others draw next is the new model's."""
     engine = build_engine(config(), first_model.path)
     stream = engine.generate(REQUESTS[:3], SamplingParameters(n=16, max_tokens=40, seed=2))
@@ -63,7 +63,7 @@ def test_an_update_between_two_tokens_recomputes_the_cache(first_model, second_m
     engine.close()
 
 
-def test_an_output_matrix_of_its_own_is_replaced_too(tmp_path):
+def test_output_matrix_when_it_is_its_own_is_replaced(tmp_path):
     first, second = (make_tiny_model(tmp_path / str(i), seed=i, tied=False) for i in range(2))
     engine = build_engine(config(), first.path)
     engine.load_weights(weights_of(second), 1)
@@ -71,7 +71,7 @@ def test_an_output_matrix_of_its_own_is_replaced_too(tmp_path):
     engine.close()
 
 
-def test_a_step_that_never_ends_times_out_the_pause_and_poisons(first_model):
+def test_pause_when_a_step_never_ends_times_out_and_poisons_the_engine(first_model):
     """Another thread is inside a step, as one that hangs on its device would be for good."""
     engine = build_engine(config(weight_sync=WeightSyncConfig(pause_timeout_s=0.2)), first_model.path)
     stepping, over = threading.Event(), threading.Event()

@@ -29,7 +29,7 @@ def some_weights() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("bucket_bytes", [0, 64, 1000, 1 << 20])
-def test_tensors_come_out_of_buckets_as_they_went_in(bucket_bytes):
+def test_tensors_when_packed_into_buckets_come_out_the_same(bucket_bytes):
     weights = some_weights()
     buckets = list(pack(weights.items(), bucket_bytes, "cpu"))
     views = {name: view for layout, buffer in buckets for name, view in layout.views(buffer)}
@@ -40,7 +40,7 @@ def test_tensors_come_out_of_buckets_as_they_went_in(bucket_bytes):
     assert (len(buckets) == len(weights)) if bucket_bytes == 0 else (len(buckets) < len(weights))
 
 
-def test_floating_point_weights_are_sent_as_the_engine_holds_them():
+def test_weights_when_floating_point_are_sent_as_the_engine_holds_them():
     weights = some_weights()
     ((layout, buffer),) = pack(weights.items(), 1 << 20, "cpu", torch.bfloat16)
     for name, view in layout.views(buffer):
@@ -96,12 +96,12 @@ def check_between_processes(transport: str, device: str, workers: int, bucket_mi
 
 
 @pytest.mark.parametrize(("workers", "bucket_mib"), [(1, 0), (2, 1)])
-def test_gloo_carries_two_versions_to_every_worker(workers, bucket_mib):
+def test_gloo_when_there_are_several_workers_carries_two_versions_to_each(workers, bucket_mib):
     check_between_processes("gloo", "cpu", workers, bucket_mib)
 
 
 @pytest.mark.gpu
-def test_nccl_carries_two_versions():
+def test_nccl_when_there_are_several_gpus_carries_two_versions():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     check_between_processes("nccl", "cuda", torch.cuda.device_count() - 1, 1)
@@ -109,11 +109,11 @@ def test_nccl_carries_two_versions():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bucket_mib", [0, 1])
-def test_ipc_carries_two_versions_on_one_gpu(bucket_mib):
+def test_ipc_when_on_one_gpu_carries_two_versions(bucket_mib):
     check_between_processes("ipc", "cuda:0", 1, bucket_mib)
 
 
-def test_channels_that_are_never_asked_for_are_forgotten():
+def test_channels_when_never_asked_for_are_forgotten():
     publisher = build_publisher(WeightSyncConfig(transport="gloo", connect_timeout_s=2), "auto", "127.0.0.1")
     with pytest.raises(RuntimeError, match="published"):
         publisher.offer("early", 1)
@@ -157,6 +157,6 @@ def test_channels_that_are_never_asked_for_are_forgotten():
         ({"drift_band": 0.0}, "drift_band=0"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_starts(fields, message):
+def test_rollout_config_when_it_cannot_work_is_refused_before_anything_starts(fields, message):
     with pytest.raises(UserError, match=message):
         check_rollout_config(RolloutConfig(**fields))

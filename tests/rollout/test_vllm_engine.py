@@ -50,7 +50,7 @@ class TestVllmEngine(EngineCases):
     def engine(self, vllm_engine):
         return vllm_engine
 
-    def test_both_engines_draw_the_same_for_a_seed(self, engine, first_model):
+    def test_engines_when_given_a_seed_draw_the_same(self, engine, first_model):
         other = build_engine(RolloutConfig(engine="transformers", max_model_len=MAX_MODEL_LEN), first_model.path)
         here, there = by_key(engine.generate(REQUESTS, SAMPLED)), by_key(other.generate(REQUESTS, SAMPLED))
         other.close()
@@ -58,14 +58,14 @@ class TestVllmEngine(EngineCases):
             key: (c.token_ids, c.text) for key, c in there.items()
         }
 
-    def test_prompts_longer_than_a_step_keep_their_seeds(self, engine):
+    def test_prompts_when_longer_than_a_step_keep_their_seeds(self, engine):
         """More prompt tokens than fit one step: a chunked prompt would make vLLM rewind a generator and fail."""
         requests = [type(REQUESTS[0])(f"p{i}", tuple((7 * i + j) % 300 + 3 for j in range(90))) for i in range(60)]
         sampling = SamplingParameters(max_tokens=3, seed=1)
         first, again = by_key(engine.generate(requests, sampling)), by_key(engine.generate(requests, sampling))
         assert {k: c.token_ids for k, c in first.items()} == {k: c.token_ids for k, c in again.items()}
 
-    def test_an_update_between_two_tokens_recomputes_the_cache(self, engine, first_model, second_model):
+    def test_vllm_cache_when_weights_change_between_two_tokens_is_recomputed(self, engine, first_model, second_model):
         stream = engine.generate(REQUESTS[:3], SamplingParameters(n=16, max_tokens=40, seed=2))
         first = next(stream)
         start, version = len(first.token_ids), engine.policy_version
@@ -82,7 +82,7 @@ class TestVllmEngine(EngineCases):
             assert completion.policy_version == version
         assert checked
 
-    def test_completions_leave_as_they_finish(self, engine):
+    def test_completions_when_finished_leave_at_once(self, engine):
         short = list(engine.generate(REQUESTS[:1], SamplingParameters(n=64, max_tokens=80, seed=4)))
         lengths = [len(c.token_ids) for c in short]
         assert lengths == sorted(lengths) and lengths[0] < lengths[-1]
@@ -91,7 +91,7 @@ class TestVllmEngine(EngineCases):
 # An engine that is poisoned cannot be shared, and vLLM wants one engine per process at a time: these come last.
 
 
-def test_poisoned_and_closed_engines_refuse(vllm_engine, first_model, tmp_path):
+def test_engines_when_poisoned_or_closed_refuse(vllm_engine, first_model, tmp_path):
     weights = weights_of(first_model)
     del weights["model.layers.1.mlp.down_proj.weight"]
     with pytest.raises(WeightUpdateError, match="down_proj"):

@@ -42,12 +42,12 @@ class Outer:
         (Outer(parts=["tail", "wing"]), "parts=wing: must be one of head, body, tail"),
     ],
 )
-def test_a_number_out_of_bounds_is_refused_by_its_key(changed, named):
+def test_number_when_out_of_bounds_is_refused_by_its_key(changed, named):
     with pytest.raises(UserError, match=named):
         check_values(changed)
 
 
-def test_numbers_within_bounds_null_and_flags_pass():
+def test_numbers_when_within_bounds_null_or_flags_pass():
     check_values(Outer(least=-1, missing=0.1, flag=True, inner=Inner(share=1.0)))
 
 
@@ -65,18 +65,18 @@ def test_numbers_within_bounds_null_and_flags_pass():
         "evaluation.timing.budget_s=0",
     ],
 )
-def test_a_setting_without_meaning_is_refused_before_anything_starts(override):
+def test_setting_when_without_meaning_is_refused_before_anything_starts(override):
     with pytest.raises(UserError) as caught:
         load_config([override])
     assert str(caught.value).startswith(override.partition("=")[0])
 
 
-def test_bounds_are_part_of_a_keys_explanation():
+def test_bounds_when_a_key_is_explained_are_part_of_it():
     key = find_keys(Outer)["inner.share"]
     assert isinstance(key, Key) and key.bounds == "above 0 and at most 1" and key.kind == "number"
 
 
-def test_names_that_settings_declare_are_those_that_the_package_knows():
+def test_names_when_settings_declare_them_are_those_the_package_knows():
     from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig
     from cudal1_ray.evaluation.referee.correctness import kind_in_words
     from cudal1_ray.evaluation.referee.opening import FORMS

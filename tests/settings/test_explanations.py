@@ -17,23 +17,23 @@ from cudal1_ray.settings import Section, find_keys
 
 
 @pytest.mark.parametrize("schema", [Config, ServingConfig])
-def test_every_setting_and_section_has_an_explanation(schema):
+def test_settings_and_sections_when_listed_have_an_explanation(schema):
     assert [path for path, entry in find_keys(schema).items() if not entry.text] == []
 
 
-def test_a_fields_comments_above_and_beside_it_are_its_explanation():
+def test_comments_when_above_or_beside_a_field_are_its_explanation():
     keys = find_keys(Config)
     assert keys["contrastive.group_size"].text == "completions per prompt: one GRPO group"
     assert keys["contrastive.staleness"].text.startswith("Updates that may come between the policy")
     assert "few percent" in keys["contrastive.extra_problems"].text
 
 
-def test_the_explained_configuration_holds_the_composed_values():
+def test_explained_configuration_when_read_holds_the_composed_values():
     overrides = ["seed=7", "name=läufer", "problems.ids=[a,b]"]
     assert yaml.safe_load(explain_all(Reference.of_train(overrides))) == to_dict(load_config(overrides))
 
 
-def test_the_explained_configuration_lists_presets():
+def test_explained_configuration_when_a_section_has_presets_lists_them():
     text = explain_all(Reference.of_train())
     assert "# Presets: best_worst, bucket," in text and "completions per prompt: one GRPO group" in text
 
@@ -62,7 +62,7 @@ def test_the_explained_configuration_lists_presets():
         ("recipe", "recipe=kernelbench_one_gpu  Qwen2.5"),
     ],
 )
-def test_help_with_a_name_explains_it(name, printed, capsys):
+def test_help_when_given_a_name_explains_it(name, printed, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["train", "--help", name])
     assert ended.value.code == 0 and printed in capsys.readouterr().out
@@ -83,14 +83,14 @@ def test_help_with_a_name_explains_it(name, printed, capsys):
         (["serve", "--help", "rollout.dtype", "serving=gpu"], "rollout.dtype=bfloat16"),
     ],
 )
-def test_help_with_settings_explains_the_values_that_a_run_with_them_has(arguments, printed, capsys):
+def test_help_when_given_settings_explains_the_values_they_compose_to(arguments, printed, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 0 and printed in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("recipe", ["demo", "none", "kernelbench_multi_node", "my_problems_cpu"])
-def test_the_origin_of_every_value_is_a_preset_that_sets_it_to_that_value(recipe):
+def test_origin_when_a_value_is_set_is_a_preset_that_sets_it_to_that(recipe):
     reference = Reference.of_train([f"recipe={recipe}", "seed=3"])
     presets = {f"{p.group}={p.name}": p for members in reference.presets.values() for p in members}
     checked = 0
@@ -108,16 +108,16 @@ def test_the_origin_of_every_value_is_a_preset_that_sets_it_to_that_value(recipe
     assert checked > 40 and reference.origins["seed"] == "the command line"
 
 
-def test_help_with_part_of_a_presets_name_suggests_it(capsys):
+def test_help_when_given_part_of_a_presets_name_suggests_it(capsys):
     assert main(["train", "--help", "exemplars=islnd"]) == 2
     assert "did you mean exemplars=island" in capsys.readouterr().err
 
 
-def test_help_of_serve_explains_its_own_settings():
+def test_help_when_of_serve_explains_its_own_settings():
     assert "security.max_body_kib=1024" in explain("security", Reference.of_serve())
 
 
-def test_help_with_an_unknown_name_suggests_the_nearest(capsys):
+def test_help_when_a_name_is_unknown_suggests_the_nearest(capsys):
     assert main(["train", "--help", "bucket_widht"]) == 2
     assert "exemplars.bucket_width" in capsys.readouterr().err
     with pytest.raises(UserError, match="--help nothing-like-it"):
@@ -136,6 +136,6 @@ class Light:
     colour: Colour = Colour.red  # shown first
 
 
-def test_an_enumerations_members_are_the_choices_of_its_field():
+def test_enumeration_when_a_field_has_one_lists_its_members():
     key = find_keys(Light)["colour"]
     assert key.kind == "one of red, green" and key.text == "shown first"

@@ -21,7 +21,7 @@ def complaint(*overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["007", "1e3", "1_000", "2024-01-01", "true", "0x10", "1.50", "a b", "läufer", "NaN"])
-def test_a_name_that_looks_like_another_type_stays_as_written(name):
+def test_name_when_it_looks_like_another_type_stays_as_written(name):
     assert load_config([f"name={name}"]).name == name
 
 
@@ -39,47 +39,47 @@ def test_a_name_that_looks_like_another_type_stays_as_written(name):
         "trailing ",
     ],
 )
-def test_a_path_with_characters_of_hydras_grammar_stays_as_written(path):
+def test_path_when_it_has_characters_of_hydras_grammar_stays_as_written(path):
     assert load_config(["problems=kernelbench_folder", f"problems.path={path}"]).problems.path == path
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=",$'\""), min_size=1))
-def test_a_text_without_commas_quotes_and_interpolation_stays_as_written(text):
+def test_text_when_it_has_no_comma_quote_or_interpolation_stays_as_written(text):
     (prepared,) = prepare_overrides([f"init_from={text}"])
     value = OverridesParser.create().parse_override(prepared).value()
     assert (str(value) if text != "null" else value) == (text if text != "null" else None)
 
 
-def test_quotes_of_the_users_own_are_read_by_hydra():
+def test_quotes_when_written_by_the_user_are_read_by_hydra():
     assert load_config(['problems.path="/data (v0.1), a=b"']).problems.path == "/data (v0.1), a=b"
     assert load_config(["problems.path='/a, b'"]).problems.path == "/a, b"
 
 
-def test_null_for_a_text_that_cannot_be_null_is_refused():
+def test_null_when_a_text_cannot_be_null_is_refused():
     assert "name=null: must be text" in complaint("name=null")
     assert load_config(["problems.path=null"]).problems.path is None
 
 
 @pytest.mark.parametrize("override", ["seed=1,2", "exemplars=uniform,bucket", "evaluation.threads=1,2", "name=a,b"])
-def test_several_values_without_a_sweep_name_the_option_that_makes_one(override):
+def test_values_when_several_without_a_sweep_name_the_option_that_makes_one(override):
     message = complaint(override)
     assert override in message and "-m" in message
 
 
-def test_a_text_with_a_comma_is_shown_in_quotes_that_work():
+def test_text_when_it_has_a_comma_is_shown_in_quotes_that_work():
     message = complaint("problems.path=/data, more")
     advised = [part for part in message.split("'") if part.startswith("problems.path=")][-1]
     assert load_config([advised]).problems.path == "/data, more"
 
 
-def test_several_values_in_a_sweep_are_left_to_hydra():
+def test_values_when_several_in_a_sweep_are_left_to_hydra():
     overrides = ["seed=1,2", "seed=range(1,4)", "exemplars=uniform,bucket", "name=a,b"]
     assert prepare_overrides(overrides, sweep=True) == overrides
     assert prepare_overrides(["name=1e3"], sweep=True) == ["name='1e3'"]
 
 
-def test_a_list_is_left_to_hydra_and_unreadable_ones_show_quotes():
+def test_list_when_given_is_left_to_hydra_and_an_unreadable_one_shows_quotes():
     assert load_config(["problems.levels=[1,2]"]).problems.levels == [1, 2]
     assert 'problems.ids=["ü"]' in complaint("problems.ids=[ü]")
 
@@ -96,11 +96,11 @@ def test_a_list_is_left_to_hydra_and_unreadable_ones_show_quotes():
         ("evaluation.timing.bugdet_s=3", "evaluation.timing.budget_s"),
     ],
 )
-def test_an_unknown_name_suggests_the_nearest(override, suggested):
+def test_setting_when_its_name_is_unknown_suggests_the_nearest(override, suggested):
     assert suggested in complaint(override)
 
 
-def test_an_unknown_name_lists_the_settings_of_its_section():
+def test_setting_when_its_name_is_unknown_lists_those_of_its_section():
     assert "samples_per_problem" in complaint("assessment.sample=3")
 
 
@@ -108,21 +108,21 @@ def test_an_unknown_name_lists_the_settings_of_its_section():
     ("override", "nearest"),
     [("exemplars=buckets", "exemplars=bucket"), ("cluster=one", "one_gpu"), ("recipe=demoo", "recipe=demo")],
 )
-def test_an_unknown_preset_lists_the_groups_presets(override, nearest):
+def test_preset_when_unknown_lists_the_groups_presets(override, nearest):
     message = complaint(override)
     assert nearest in message and "Presets of" in message
 
 
-def test_a_preset_of_a_nested_group_and_of_a_package_is_taken():
+def test_preset_when_of_a_nested_group_or_a_package_is_taken():
     config = load_config(["rewards/checker=neighbours", "algorithm@self_supervised.algorithm=grpo"])
     assert config.rewards.checker.judge == "neighbours" and config.self_supervised.algorithm.name == "grpo"
 
 
 @pytest.mark.parametrize(("override", "kind"), [("seed=2.5", "whole number"), ("problems.ids=a", "list of texts")])
-def test_a_value_of_another_type_names_the_type(override, kind):
+def test_value_when_of_another_type_names_the_type(override, kind):
     assert kind in complaint(override) and override in complaint(override)
 
 
-def test_suggestions_prefer_the_same_last_part():
+def test_suggestions_when_several_are_near_prefer_the_same_last_part():
     assert suggest("steps", ["contrastive.steps", "stepz"]) == ["contrastive.steps"]
     assert suggest("nothing-like-it", ["contrastive.steps"]) == []

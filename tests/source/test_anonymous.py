@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudal1_ray.source.anonymous import tokens
 
 
-def test_names_numbers_and_imports_do_not_matter():
+def test_tokens_when_names_numbers_or_imports_differ_are_the_same():
     ours = tokens("import torch.nn.functional as F\ndef f(x, size=128):\n    return F.relu(x) + size\n")
     theirs = tokens("from torch.nn import functional\ndef g(y, n=64):\n    return functional.relu(y) + n\n")
     assert ours == theirs
@@ -13,11 +13,11 @@ def test_names_numbers_and_imports_do_not_matter():
     assert tokens("x = y  # comment") == tokens('"""Docstring."""\nx   =   y')
 
 
-def test_what_is_done_does_matter():
+def test_tokens_when_code_does_something_else_differ():
     assert tokens("def f(x): return x.clone()") != tokens("def f(x): return x.detach()")
     assert tokens("x = 1") != tokens("x = 2")  # small numbers carry meaning: axes, strides
     assert "cudaStreamCreate" in " ".join(tokens(f"s = '#include <cuda.h> {'x' * 40} cudaStreamCreate(&s)'"))
 
 
-def test_text_that_is_no_python_is_split_as_it_stands():
+def test_tokens_when_text_is_not_python_are_its_words():
     assert tokens("while (") == ["while", "("]

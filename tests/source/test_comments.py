@@ -53,11 +53,11 @@ class ModelNew(torch.nn.Module):
 '''
 
 
-def test_comments_docstrings_and_blank_lines_go_and_nothing_else():
+def test_strip_comments_when_applied_removes_comments_docstrings_and_blank_lines_only():
     assert strip_comments(SOURCE) == STRIPPED
 
 
-def test_the_program_stays_the_same():
+def test_strip_comments_when_applied_keeps_the_program():
     assert normalise_code(STRIPPED) == normalise_code(SOURCE)
 
 
@@ -83,7 +83,7 @@ def test_the_program_stays_the_same():
         "x = 1\x0c\n\x0c# c\ny = 2",
     ],
 )
-def test_odd_sources_keep_their_meaning(code):
+def test_strip_comments_when_a_source_is_odd_keeps_its_meaning(code):
     assert normalise_code(strip_comments(code)) == normalise_code(code)
 
 
@@ -108,11 +108,11 @@ def test_odd_sources_keep_their_meaning(code):
         max_size=12,
     ).map("\n".join)
 )
-def test_any_arrangement_of_lines_keeps_its_meaning(code):
+def test_strip_comments_when_lines_are_arranged_arbitrarily_keeps_their_meaning(code):
     assert normalise_code(strip_comments(code)) == normalise_code(code)
 
 
-def test_the_corpus_keeps_its_meaning():
+def test_strip_comments_when_applied_to_the_corpus_keeps_its_meaning():
     for entry in load_corpus():
         stripped = strip_comments(entry.code)
         assert normalise_code(stripped) == normalise_code(entry.code)

@@ -17,5 +17,5 @@ from cudal1_ray.source.extensions import flags_of
         ("'f', S, no_implicit_headers=True", None),
     ],
 )
-def test_flags_of_a_header_are_those_that_are_written_out_and_harmless(arguments, flags):
+def test_header_flags_when_read_are_those_written_out_and_harmless(arguments, flags):
     assert flags_of(f"import torch.utils.cpp_extension as c\nm = c.load_inline({arguments})") == flags

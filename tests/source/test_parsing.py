@@ -114,7 +114,7 @@ def test_parse_when_the_text_is_broken_names_the_candidate_and_the_line():
         ("0x" + "f" * 4000, "4,300"),
     ],
 )
-def test_text_that_is_not_python_in_any_way_is_a_syntax_error(read, text, words):
+def test_text_when_not_python_in_any_way_is_a_syntax_error(read, text, words):
     with pytest.raises(SyntaxError) as caught:
         read(text)
     assert words in fault(caught.value)
@@ -136,7 +136,7 @@ def test_package_when_it_reads_syntax_trees_does_so_in_source_and_behind_the_wal
     assert reading == {"source", "evaluation/inside", "settings/keys.py"}  # the last reads the package's own settings
 
 
-def test_package_parses_foreign_text_in_source_alone():
+def test_package_when_it_parses_foreign_text_does_so_in_source_alone():
     data = ("problems/bundled/", "problems/corpus/")
     parsing = set()
     for path in PACKAGE.rglob("*.py"):

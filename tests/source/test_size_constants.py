@@ -39,7 +39,7 @@ def get_init_inputs():
 """
 
 
-def test_size_constants_are_those_of_inputs_alone():
+def test_size_constants_when_read_are_those_of_inputs_alone():
     sizes = {name: constant.value for name, constant in size_constants(CONVOLUTION).items()}
     assert sizes == {"batch_size": 512, "height": 256}
 
@@ -50,16 +50,16 @@ def test_size_constants_when_unpacked_or_in_a_tuple_are_found():
     assert sizes == {"a": 8, "b": 4, "shape[0]": 32, "shape[1]": 6}
 
 
-def test_size_constants_that_the_model_depends_on_are_left_out():
+def test_size_constants_when_the_model_depends_on_them_are_left_out():
     source = SCALE.format(constants="n = 8\nm = 4\nlimit = m\nk = 2\nk = 3", shape="n, m, k", other="n, 1, 1")
     assert set(size_constants(source.replace("x * y", "x[:, :limit] * y"))) == {"n"}
 
 
-def test_rewrite_changes_only_the_values():
+def test_rewrite_when_applied_changes_only_the_values():
     text = rewrite(CONVOLUTION, {"batch_size": 2, "height": 32})
     assert text == CONVOLUTION.replace("128 * 4", "2").replace("= 256", "= 32")
 
 
-def test_rewrite_with_text_beyond_ascii_keeps_every_other_byte():
+def test_rewrite_when_text_is_beyond_ascii_keeps_every_other_byte():
     source = SCALE.format(constants="größe = 8; n = 4  # Länge", shape="größe, n", other="größe, 1")
     assert rewrite(source, {"größe": 16, "n": 2}) == source.replace("= 8", "= 16").replace("= 4", "= 2")

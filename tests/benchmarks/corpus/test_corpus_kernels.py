@@ -14,13 +14,13 @@ from cudal1_ray.problems.splits import kernelbench_split
 SOURCES = list(all_sources())
 
 
-def test_sources_of_a_training_problem_have_different_codes():
+def test_corpus_sources_when_of_one_problem_have_different_codes():
     assert {source.level for source in SOURCES} == set(levels())
     assert {kernelbench_split()[source.problem_id] for source in SOURCES} == {"train"}
     assert Counter((source.problem_id, source.draft.code) for source in SOURCES).most_common(1)[0][1] == 1
 
 
-def test_sources_have_several_members_per_problem():
+def test_corpus_sources_when_counted_have_several_members_for_most_problems():
     members = Counter(source.problem_id for source in SOURCES)
     assert sum(count >= 2 for count in members.values()) >= 0.9 * len(members)
 
@@ -31,7 +31,7 @@ def test_source_when_checked_statically_has_no_finding(source):
 
 
 @pytest.mark.parametrize("level", levels())
-def test_sources_hold_a_kernel_of_their_language_and_texts(level):
+def test_corpus_sources_when_of_a_language_hold_its_kernels_and_texts(level):
     for source in SOURCES:
         if source.level == level:
             names = {node.name for node in ast.walk(ast.parse(source.draft.code)) if isinstance(node, ast.ClassDef)}
@@ -41,5 +41,5 @@ def test_sources_hold_a_kernel_of_their_language_and_texts(level):
             assert source.draft.techniques, source.key
 
 
-def test_all_sources_with_patterns_yields_matching_keys_only():
+def test_all_sources_when_given_patterns_yields_matching_keys_only():
     assert {source.draft.problem for source in all_sources(["l1-019"])} == {19}

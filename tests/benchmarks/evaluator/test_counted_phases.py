@@ -9,7 +9,7 @@ from benchmarks.evaluator.phases import of_a_candidate
 
 
 @pytest.mark.parametrize("label", COUNTED)
-def test_a_counted_phase_is_a_function_of_its_owner(label):
+def test_counted_phase_when_looked_up_is_a_function_of_its_owner(label):
     owner, name = COUNTED[label]
     assert callable(getattr(owner, name, None)), f"{owner.__name__} has no {name}"
 

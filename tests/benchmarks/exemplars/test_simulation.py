@@ -36,7 +36,7 @@ def prompt_of(count, masks, speedups) -> PromptExemplars:
     return PromptExemplars(masks, np.ones_like(masks), np.tile(np.array(speedups, np.float64), (count, 1)))
 
 
-def test_recorded_verdicts_survive_a_file(tmp_path):
+def test_recorded_verdicts_when_written_to_a_file_are_read_back(tmp_path):
     path = tmp_path / "recorded.json"
     path.write_text(json.dumps(recorded().to_dict()))
     assert read_recorded(path) == recorded()
@@ -46,7 +46,7 @@ def test_recorded_verdicts_survive_a_file(tmp_path):
             read_recorded(broken)
 
 
-def test_a_world_spans_what_was_recorded():
+def test_world_when_built_spans_what_was_recorded():
     simulated = world(interference=0.3)
     for i, identity in enumerate(simulated.problem_ids):
         speeds = SPEEDS[int(identity[1])]
@@ -56,7 +56,7 @@ def test_a_world_spans_what_was_recorded():
     assert (simulated.best_log == simulated.log_speedup.max(axis=1)).all()  # without noise, variants are alike
 
 
-def test_techniques_add_up_and_interfering_ones_do_not():
+def test_techniques_when_they_interfere_do_not_add_up():
     single = 1 << np.arange(5)
     free, bound = world(interference=0.0), world(interference=1.0)
     gains = free.log_speedup[:, single] - free.log_speedup[:, :1]
@@ -66,7 +66,7 @@ def test_techniques_add_up_and_interfering_ones_do_not():
     assert both == pytest.approx(gains[:, :2].min(axis=1))
 
 
-def test_the_same_seed_makes_the_same_world_and_another_one_another():
+def test_world_when_built_with_the_same_seed_is_the_same():
     assert (world().ease == world().ease).all()
     assert not (world().ease == world(seed=2).ease).all()
     problem = RecordedProblem("p", (1.0, 1.0), 0.0, {})
@@ -74,7 +74,7 @@ def test_the_same_seed_makes_the_same_world_and_another_one_another():
         build_world(dataclasses.replace(recorded(), problems=(problem,)), WorldConfig(problems=1))
 
 
-def test_similar_sets_look_similar():
+def test_sketches_when_sets_are_similar_are_similar():
     simulated = world(techniques=8)
     differing = np.bitwise_count(simulated.sketch[:, 0b11111111] ^ simulated.sketch[:, 0b11111110]).mean()
     assert differing < np.bitwise_count(simulated.sketch[:, 0b11111111] ^ simulated.sketch[:, 0]).mean() / 2
@@ -82,7 +82,7 @@ def test_similar_sets_look_similar():
 
 
 @pytest.mark.parametrize("exponent", [0.0, 2.0])
-def test_what_is_started_from_follows_the_speedups(exponent):
+def test_start_of_an_answer_when_exemplars_are_accepted_follows_their_speedups(exponent):
     simulated = world(problems=200, ease=(1e-12, 1e-11))
     rule = dataclasses.replace(QUIET, speed_exponent=exponent)
     prompt = prompt_of(200, [0b1, 0b10, -1], [1.0, 3.0, 0.0])
@@ -91,7 +91,7 @@ def test_what_is_started_from_follows_the_speedups(exponent):
     assert (answers.masks == 0b10).mean() == pytest.approx(3.0**exponent / (1.0 + 3.0**exponent), abs=0.02)
 
 
-def test_without_an_accepted_exemplar_it_starts_from_the_reference():
+def test_start_of_an_answer_when_no_exemplar_is_accepted_is_the_reference():
     simulated = world(problems=500, ease=(0.1, 0.1 + 1e-9))
     for prompt in (prompt_of(500, [-1], [0.0]), prompt_of(500, [0b11], [0.0])):
         answers = write(simulated, QUIET, prompt, 40, np.random.default_rng(1))
@@ -99,7 +99,7 @@ def test_without_an_accepted_exemplar_it_starts_from_the_reference():
         assert np.bitwise_count(answers.masks).mean() == pytest.approx(0.5, abs=0.02)  # 5 techniques, 0.1 each
 
 
-def test_techniques_are_lost_borrowed_and_found_as_often_as_the_rule_says():
+def test_techniques_when_answers_are_drawn_are_lost_borrowed_and_discovered_at_the_rules_rates():
     simulated = world(problems=2000, ease=(0.03, 0.03 + 1e-9))
     rule = PolicyRule("test", 30.0, explained=0.5, inspiration=2.0, heed=0.0, drop=0.2, borrow=0.3)
     prompt = prompt_of(2000, [0b00101, 0b00011], [1.0, 4.0])  # contrast 0.75; the second is started from
@@ -109,7 +109,7 @@ def test_techniques_are_lost_borrowed_and_found_as_often_as_the_rule_says():
     assert [(masks >> t & 1).mean() for t in range(5)] == pytest.approx(expected, abs=0.01)
 
 
-def test_failures_come_as_recorded_and_can_be_heeded():
+def test_failures_when_answers_are_drawn_come_at_the_recorded_rate_and_can_be_heeded():
     simulated = world(failure_rate=0.4, problems=2000, ease=(0.5, 0.5 + 1e-9))
     heeding = dataclasses.replace(QUIET, heed=0.5)
     prompt = prompt_of(2000, [0b1, 0b10], [1.0, 0.0])  # the second failed
@@ -119,14 +119,14 @@ def test_failures_come_as_recorded_and_can_be_heeded():
     assert 1.0 - answers.accepted[~tried].mean() == pytest.approx(0.4, abs=0.02)
 
 
-def test_contrast_is_of_accepted_exemplars_only():
+def test_contrast_when_some_exemplars_failed_is_of_accepted_ones_only():
     assert prompt_of(2, [1, 2, -1], [1.0, 4.0, 0.0]).contrast() == pytest.approx([0.75, 0.75])
     assert prompt_of(2, [1, 2], [3.0, 0.0]).contrast().tolist() == [0.0, 0.0]
     assert prompt_of(2, [-1], [0.0]).contrast().tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("strategy", sorted(BUNDLED))
-def test_every_strategy_is_simulated(strategy):
+def test_simulation_when_run_covers_every_strategy(strategy):
     simulated = world(failure_rate=0.2, noise=0.05)
     config = ExemplarsConfig(strategy=strategy, count=0 if strategy == "none" else 2)
     outcome = simulate(simulated, config, reader(2.0), rounds=5, writes=3)
@@ -138,14 +138,14 @@ def test_every_strategy_is_simulated(strategy):
     assert 1 <= outcome.distinct.mean() <= 18
 
 
-def test_what_was_found_is_never_lost_and_never_beats_the_world():
+def test_best_speedup_when_rounds_go_on_never_falls_and_never_beats_the_world():
     outcome = simulate(world(failure_rate=0.2), ExemplarsConfig(strategy="top_k"), reader(2.0), rounds=8)
     accepted = outcome.best_log[:, :1] > np.log(0.11)  # before the first accepted one, the best counts as a failure
     assert (np.diff(outcome.best_log, axis=1) >= 0.0)[accepted[:, 0]].all()
     assert (outcome.regret >= -1e-12).all()
 
 
-def test_exemplars_help_a_policy_that_starts_from_them():
+def test_policy_when_it_starts_from_exemplars_gains_from_them():
     simulated = world(problems=40, techniques=8)
     best = {
         name: simulate(simulated, ExemplarsConfig(strategy=name), reader(3.0), rounds=12).best_log[:, -1].mean()
@@ -154,19 +154,19 @@ def test_exemplars_help_a_policy_that_starts_from_them():
     assert best["none"] < best["uniform"] < best["top_k"]
 
 
-def test_a_completion_without_a_candidate_makes_no_exemplar():
+def test_completion_when_it_holds_no_candidate_makes_no_exemplar():
     problem = RecordedProblem("p", SPEEDS[0], 1.0, {"unparsable": 1})
     simulated = build_world(dataclasses.replace(recorded(), problems=(problem,)), WorldConfig(problems=5, techniques=3))
     outcome = simulate(simulated, ExemplarsConfig(strategy="failures_included"), COPYIST, rounds=3)
     assert outcome.shown == 0.0 and outcome.distinct.tolist() == [0.0] * 5
 
 
-def test_an_unknown_strategy_is_named():
+def test_simulation_when_the_strategy_is_unknown_names_it():
     with pytest.raises(UserError, match="no_such"):
         simulate(world(), ExemplarsConfig(strategy="no_such"), COPYIST)
 
 
-def test_the_command_compares_all_strategies_and_fills_its_section(tmp_path, monkeypatch):
+def test_population_command_when_run_compares_all_strategies_and_fills_its_section(tmp_path, monkeypatch):
     from benchmarks.exemplars import population
 
     page, out, source = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "recorded.json"

@@ -55,7 +55,7 @@ def finished_run(path, seed=1, stages=("sft", "self_supervised", "contrastive"),
     return path
 
 
-def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
+def test_write_section_when_repeated_replaces_the_section_and_nothing_else(tmp_path):
     from benchmarks.common.marked_section import write_section
 
     page = tmp_path / "page.md"
@@ -67,7 +67,7 @@ def test_a_section_is_replaced_and_the_rest_of_the_page_stays(tmp_path):
         write_section(page, "b", "new")
 
 
-def test_an_adopted_base_knows_nothing_of_what_came_after_stage_2(tmp_path):
+def test_adopted_base_when_its_run_went_on_holds_nothing_after_stage_2(tmp_path):
     from benchmarks.training.ablation_runs import adopt_base, assessed_stages, is_finished
 
     source, target = finished_run(tmp_path / "seed-1"), tmp_path / "runs" / "seed-1-base"
@@ -90,7 +90,7 @@ def test_an_adopted_base_knows_nothing_of_what_came_after_stage_2(tmp_path):
         ({"overrides": ["exemplars=island"]}, "exemplars.strategy was 'island'"),
     ],
 )
-def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
+def test_base_when_it_differs_from_the_wanted_one_is_not_adopted(tmp_path, run, message):
     from benchmarks.training.ablation_runs import adopt_base
 
     with pytest.raises(UserError, match=message):
@@ -98,7 +98,7 @@ def test_a_base_that_is_another_one_is_not_adopted(tmp_path, run, message):
     assert not (tmp_path / "base").exists()
 
 
-def test_arms_differ_from_bucket_in_what_they_are_about():
+def test_arms_when_composed_differ_from_bucket_in_their_subject_only():
     from benchmarks.training.ablations import ARMS
 
     bucket = to_dict(load_config(list(ARMS["bucket"].overrides)))
@@ -116,7 +116,7 @@ def test_arms_differ_from_bucket_in_what_they_are_about():
     assert changed["tau-0.25"] == changed["tau-4"] == ([], ["tau"])
 
 
-def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
+def test_runner_when_a_run_failed_notes_it_and_starts_no_finished_one_again(tmp_path):
     from benchmarks.training.ablation_runs import Runner
 
     finished_run(tmp_path / "done")
@@ -130,7 +130,7 @@ def test_a_failed_run_is_noted_and_a_finished_one_not_started_again(tmp_path):
     assert late.minutes("broken") == runner.minutes("broken")
 
 
-def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
+def test_arms_when_seeds_are_missing_are_compared_over_shared_seeds(tmp_path):
     from benchmarks.training.ablation_runs import Runner
     from benchmarks.training.ablations import collect, markdown, table_rows
 
@@ -155,7 +155,7 @@ def test_arms_are_compared_over_the_seeds_that_both_have(tmp_path):
         assert f"| {' | '.join(cells)} |" in text
 
 
-def test_results_of_runs_that_are_elsewhere_are_kept(tmp_path):
+def test_results_when_runs_lie_elsewhere_are_kept(tmp_path):
     from benchmarks.training.ablation_runs import Runner
     from benchmarks.training.ablations import write_results
 
@@ -181,7 +181,7 @@ def test_results_of_runs_that_are_elsewhere_are_kept(tmp_path):
     assert list(json.loads(out.read_text())["arms"]) == ["bucket", "none", "n-1"]
 
 
-def test_recorded_runs_become_ladders(tmp_path):
+def test_recorded_runs_when_read_become_ladders(tmp_path):
     from benchmarks.exemplars.recorded_runs import record
 
     run = tmp_path / "run"

@@ -56,14 +56,14 @@ def compiler(tmp_path_factory):
         yield compiler
 
 
-def test_built_once_then_found(compiler):
+def test_extension_when_built_before_is_taken_from_the_cache(compiler):
     first = compiler.compile(_code("1.0"))
     assert first.ok and not first.cached and len(first.libraries) == 1, first
     again = compiler.compile(_code("1.0"))
     assert again.ok and again.cached and again.libraries == first.libraries
 
 
-def test_two_extensions_of_one_name_do_not_meet(compiler):
+def test_extensions_when_two_have_one_name_stay_apart(compiler):
     config = compiler.config
     with Evaluator(config) as evaluator:
         right = evaluator.evaluate(problem("chain"), _code("1.0"))
@@ -73,7 +73,7 @@ def test_two_extensions_of_one_name_do_not_meet(compiler):
     assert not wrong.accepted and wrong.reasons[0] in ("wrong_output", "partial_compute"), wrong
 
 
-def test_a_library_without_a_python_module_is_only_loaded(compiler):
+def test_library_when_it_is_no_python_module_is_only_loaded(compiler):
     start, rest = EXTENSION.split('SOURCE = """')
     built = 'load_inline(name="plain", cpp_sources=SOURCE, no_implicit_headers=True, is_python_module=False)'
     code = f"""{start}SOURCE = 'extern "C" int answer() {{ return 1; }}'
@@ -85,7 +85,7 @@ fused = {built}
     assert verdict.accepted, verdict
 
 
-def test_what_does_not_build_is_a_compile_error(compiler):
+def test_extension_when_it_does_not_build_is_a_compile_error(compiler):
     result = compiler.compile(_code("undeclared_name"))
     assert not result.ok and result.reason == "compile_error"
     assert "undeclared_name" in result.detail
@@ -104,7 +104,7 @@ BUILD = 'fused = load_inline(name="fused", cpp_sources=SOURCE, no_implicit_heade
 GOES_ON = _code("undeclared_name").replace(BUILD, CAUGHT.format(BUILD)).replace("* fused.answer()", "")
 
 
-def test_a_build_that_failed_is_not_tried_again(compiler, tmp_path, monkeypatch):
+def test_extension_when_its_build_failed_is_not_built_again(compiler, tmp_path, monkeypatch):
     """A candidate may catch the compiler's refusal and try another: each of its processes would wait for it again."""
     other = BUILD.replace("fused", "other").replace("SOURCE", "OTHER")
     code = GOES_ON + f"\nOTHER = SOURCE.replace('undeclared_name', '1.0').replace('fused', 'other')\n{other}\n"
@@ -142,7 +142,7 @@ def test_candidate_when_none_of_its_extensions_builds_is_refused_as_the_rule_has
         compiler.config.rules = rules
 
 
-def test_build_without_a_visible_gpu_targets_the_configured_architecture(tmp_path):
+def test_build_when_no_gpu_is_visible_targets_the_configured_architecture(tmp_path):
     """Or no evaluator would find what a compiler on another machine has built."""
     cache = str(tmp_path / "cache")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache, cuda_arch_list="9.0a")) as evaluators_own:
@@ -156,13 +156,13 @@ def test_build_without_a_visible_gpu_targets_the_configured_architecture(tmp_pat
         assert blind._key(EXTENSION, "") == key
 
 
-def test_plain_python_costs_nothing(compiler):
+def test_compiler_when_code_has_no_extension_builds_nothing(compiler):
     assert compiler.compile("import torch\n").libraries == {}
     broken = compiler.compile("import (")
     assert broken.reason == "unparsable" and "(<candidate>, line 1)" in broken.detail
 
 
-def test_an_entry_is_complete_or_absent(tmp_path):
+def test_cache_entry_when_put_twice_is_complete(tmp_path):
     cache = CompileCache(str(tmp_path))
     cache.put("0" * 32, CompileResult(), {"a" * 32: b"first"})
     cache.put("0" * 32, CompileResult(), {"a" * 32: b"second"})
@@ -173,7 +173,7 @@ def test_an_entry_is_complete_or_absent(tmp_path):
         cache.get("../escape")
 
 
-def test_header_is_made_once_builds_with_its_flags_are_worth_it(tmp_path, monkeypatch):
+def test_header_when_enough_builds_share_their_flags_is_made_once(tmp_path, monkeypatch):
     headers, calls = PrecompiledHeaders(tmp_path), []
     monkeypatch.setattr(headers, "make", calls.append)
     for number in range(4):
@@ -184,7 +184,7 @@ def test_header_is_made_once_builds_with_its_flags_are_worth_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize("header", ["small", pytest.param("torch", marks=pytest.mark.long)])
-def test_compiler_reads_the_precompiled_header_with_the_flags_of_its_own_build_only(tmp_path, monkeypatch, header):
+def test_header_when_flags_differ_is_not_used(tmp_path, monkeypatch, header):
     """Torch's own header takes a minute; which one is read depends on its name and its flags."""
     if header == "small":
         (tmp_path / "include" / "torch").mkdir(parents=True)

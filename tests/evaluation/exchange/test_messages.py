@@ -15,7 +15,7 @@ from cudal1_ray.evaluation.exchange.messages import Fetch, read_answer
      ["float32", [2], [1, 1], 0, 8, "cpu"], ["float32", [2], [], 1 << 60, 8, "cpu"],
      ["float32", [True], [], 0, 8, "cpu"], ["float32", [1.5], [], 0, 8, "cpu"]],
 )  # fmt: skip
-def test_descriptions_from_a_contestant_are_not_believed(data):
+def test_description_when_a_contestant_sends_a_false_one_is_refused(data):
     answer = {"structure": "T", "tensors": [data], "shapes": [[2]]}
     with pytest.raises(ValueError):
         read_answer(msgspec.json.encode(answer), Fetch(0, None))

@@ -53,7 +53,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("picks", [None, [0.3, 0.0, 1.0]], ids=["whole", "windows"])
-def test_every_layout_is_read_as_it_is(layout, picks):
+def test_outputs_when_their_layout_is_odd_are_read_as_they_lie(layout, picks):
     tensor = LAYOUTS[layout]()
     assert not plain_tensor(tensor)
     placed = place_of(tensor)
@@ -69,7 +69,7 @@ def _answered(outputs):
     return read_answer(msgspec.json.encode(outputs), Where(0))
 
 
-def test_outputs_at_invalid_addresses_are_recognised():
+def test_outputs_when_their_addresses_are_invalid_are_refused():
     good = list(msgspec.structs.astuple(place_of(torch.randn(3))))
     assert _answered([["T", [good]]])[0].tensors[0].shape == (3,)
     bad = [None, [["T"]], [["T", [good[:4]]]], [["T", [good] * 3000]]]
@@ -92,7 +92,7 @@ def _holds(connection):
     connection.recv()
 
 
-def test_another_process_is_read_while_it_waits():
+def test_memory_when_another_process_waits_is_read():
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("spawn").Process(target=_holds, args=(theirs,))
     child.start()
@@ -113,7 +113,7 @@ def evaluator():
         yield evaluator
 
 
-def test_what_was_handed_over_without_a_clock_must_be_the_output():
+def test_outputs_when_handed_over_differ_from_those_in_memory_are_refused():
     output = torch.randn(3, WINDOW)
     row = output.reshape(-1)
     picks = [0.4, 0.9, 0.0, 1.0]
@@ -175,7 +175,7 @@ def test_call_without_outputs_is_rejected_when_only_the_referee_times(evaluator)
     assert caught.value.reason == "lazy_tensor"
 
 
-def test_where_memory_is_closed_outputs_are_handed_over(monkeypatch):
+def test_outputs_when_memory_is_closed_are_handed_over(monkeypatch):
     monkeypatch.setattr(handles.ContestantHandle, "_is_open", lambda handle, place: False)
     with Evaluator(quick_config()) as evaluator:
         honest = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")

@@ -31,7 +31,7 @@ def place(pool: SharedRegion, *tensors: torch.Tensor) -> tuple[TensorSpec, ...]:
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 23])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
-def test_a_contestant_makes_what_the_referee_meant(pool, cut, dtype):
+def test_inputs_when_a_contestant_makes_them_are_those_of_the_referee(pool, cut, dtype):
     values = (torch.arange(24) % 5).to(dtype).reshape(4, 6)
     specs = place(pool, values)
     variant = Variant(specs, (cut,), lasting=True)
@@ -42,7 +42,7 @@ def test_a_contestant_makes_what_the_referee_meant(pool, cut, dtype):
     reader.close()
 
 
-def test_a_factor_changes_floats_only(pool):
+def test_factor_when_applied_changes_floats_only(pool):
     floats, integers = torch.randn(50), torch.arange(50)
     variant = Variant(place(pool, floats, integers), (0, 0), factor=1.25)
     reader = Region(pool.fd, pool.size, writable=False)
@@ -53,7 +53,7 @@ def test_a_factor_changes_floats_only(pool):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_two_sets_are_turned_and_mixed(pool, dtype):
+def test_sets_when_two_are_mixed_are_turned_and_joined(pool, dtype):
     sets = [(torch.randn(4, 9).to(dtype), torch.arange(36), torch.randn(9, 4).to(dtype).t()) for _ in range(2)]
     flat = [tensor if tensor.is_contiguous() else tensor.t() for s in sets for tensor in s]  # as it lies in memory
     specs = list(place(pool, *flat))
@@ -80,7 +80,7 @@ def test_two_sets_are_turned_and_mixed(pool, dtype):
     reader.close()
 
 
-def test_windows_of_a_large_input_are_those_that_come_back(pool):
+def test_windows_when_an_input_is_large_are_those_that_come_back(pool):
     values = torch.randn(8 * WINDOW + 777)
     picks, device = [random.Random(3).random() for _ in range(5)], CpuDevice(1)
     variant = Variant(place(pool, values), (len(values) - 12345,))

@@ -42,7 +42,7 @@ def keeping(warm_server):
         yield evaluator
 
 
-def test_it_is_the_same_until_it_is_dropped(server):
+def test_kept_process_when_cleared_is_the_same_until_it_is_dropped(server):
     kept = KeptProcess(server, "reference", lives_on=True)
     first = pid_of(kept)
     kept.clear()
@@ -53,7 +53,7 @@ def test_it_is_the_same_until_it_is_dropped(server):
     assert pid_of(kept) != first
 
 
-def test_process_that_died_or_held_gigabytes_is_not_reused(server):
+def test_kept_process_when_it_died_or_held_gigabytes_is_replaced(server):
     kept = KeptProcess(server, "maker", lives_on=True)
     first = kept.take()
     server.kill(first.supervisor)
@@ -65,7 +65,7 @@ def test_process_that_died_or_held_gigabytes_is_not_reused(server):
     assert kept.take() is not second
 
 
-def test_it_does_not_outlive_its_server(server):
+def test_kept_process_when_its_server_closes_ends(server):
     kept = KeptProcess(server, "maker", lives_on=True)
     first = pid_of(kept)
     server.close()
@@ -73,7 +73,7 @@ def test_it_does_not_outlive_its_server(server):
     assert pid_of(kept) != first
 
 
-def test_verdicts_are_the_same_with_processes_that_are_kept(keeping):
+def test_verdicts_when_processes_are_kept_are_the_same(keeping):
     """As on a GPU, on this processor: several problems in turn, wrong candidates between, and a death."""
     for name in ("chain", "softmax", "chain"):
         right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
@@ -88,7 +88,7 @@ def test_verdicts_are_the_same_with_processes_that_are_kept(keeping):
 SPOILS = "\nimport torch\ntorch.nn.functional.softmax = torch.softmax = torch.Tensor.softmax = None\n"
 
 
-def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
+def test_problem_when_an_earlier_one_spoiled_the_kept_process_is_tried_in_a_new_one(keeping):
     """The reference of the second, and its opening, are tried once more in an unused process."""
     spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
     assert keeping.evaluate(spoiling, renamed("chain")).accepted
@@ -101,7 +101,7 @@ def test_what_one_problem_leaves_in_a_process_fails_no_other(keeping):
     assert keeping.evaluate(problem("softmax"), renamed("softmax")).accepted
 
 
-def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
+def test_reference_when_it_dies_beside_a_candidate_is_no_crash_of_the_candidate(keeping, monkeypatch):
     measure, killed = measuring_module.measure, []
 
     def deadly(pairs, *arguments, **options):
@@ -128,7 +128,7 @@ def test_a_reference_that_fails_beside_a_candidate_is_no_crash_of_the_candidate(
         ("torch.cuda.current_stream().synchronize()", False),
     ],
 )
-def test_code_that_runs_several_streams_is_known_by_what_makes_them(code, several):
+def test_several_streams_when_code_makes_them_is_true(code, several):
     assert several_streams(code) is several
 
 
@@ -156,7 +156,7 @@ def get_init_inputs():
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_both_that_are_timed_have_all_hardware_queues_where_one_may_need_them(keeping, monkeypatch, several):
+def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(keeping, monkeypatch, several):
     monkeypatch.setattr(CandidateMeasurement, "_several_streams", lambda measurement: several)
     processes, spawn = [], ForkServer.spawn
 
@@ -189,7 +189,7 @@ def roles_made(keeping, monkeypatch) -> list[str]:
     return roles
 
 
-def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, monkeypatch):
+def test_fresh_pairs_when_made_begin_with_reference_and_candidate_in_turn(keeping, monkeypatch):
     """The process that is made later launches faster on a GPU."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
     # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
@@ -199,7 +199,7 @@ def test_a_fresh_reference_and_its_candidate_are_made_first_in_turn(keeping, mon
     assert roles == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
 
 
-def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(keeping, monkeypatch):
+def test_gain_when_processes_differ_is_confirmed_against_another_reference(keeping, monkeypatch):
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 1
     keeping.config.timing.remeasure_above, keeping.config.timing.remeasure_difference = 0.01, 9.0
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
@@ -207,7 +207,7 @@ def test_a_gain_is_confirmed_against_another_reference_where_processes_differ(ke
     assert roles == ["screener", "maker", "reference", "candidate", "reference", "candidate"]
 
 
-def test_the_device_rests_before_a_gain_is_confirmed_there(keeping, monkeypatch):
+def test_device_when_a_gain_is_confirmed_rests_before(keeping, monkeypatch):
     timing = keeping.config.timing
     timing.contestants = timing.most_contestants = 2
     timing.remeasure_above, timing.remeasure_difference, timing.cool_down_s = 0.01, 9.0, 0.125

@@ -38,7 +38,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_candidate_is_constructed_as_its_reference_is(evaluator, form):
+def test_constructor_when_it_takes_init_inputs_gets_them_as_the_reference_does(evaluator, form):
     problem = Problem(form, SOURCE.replace("{given}", FORMS[form]), form)
     code = problem.source.replace("class Model(", "class ModelNew(").replace(
         "torch.tanh(x *", "torch.tanh(self.scale *"
@@ -62,5 +62,5 @@ def test_a_candidate_is_constructed_as_its_reference_is(evaluator, form):
         ([(1, 2), {"a": 3}], ([1, 2], {"a": 3})),
     ],
 )
-def test_only_what_can_be_nothing_else_is_keywords(init_inputs, arguments):
+def test_init_inputs_when_they_can_only_be_keywords_are_keywords(init_inputs, arguments):
     assert constructor_arguments(init_inputs) == arguments

@@ -78,7 +78,7 @@ def drawing_evaluator():
         lambda: [{"a": torch.randn(3)}, [torch.rand(2), None]],
     ],
 )
-def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
+def test_plan_when_seeded_draws_what_get_inputs_draws(get_inputs):
     drawing = Drawing(record(get_inputs))
     for seed in (5, 6):
         torch.manual_seed(seed)
@@ -89,7 +89,7 @@ def test_plan_gives_what_get_inputs_gives_for_every_seed(get_inputs):
         assert [tensor.stride() for tensor in inputs] == [tensor.stride() for tensor in expected]
 
 
-def test_plan_gives_the_same_types_where_the_default_type_is_another():
+def test_plan_when_the_default_type_is_another_draws_the_same_types():
     drawing = Drawing(record(lambda: [torch.rand(3), torch.arange(4) * torch.ones(4), torch.zeros(2).cumsum(0)]))
     torch.set_default_dtype(torch.float64)
     try:
@@ -118,12 +118,12 @@ def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
         lambda: 1 / 0,
     ],
 )
-def test_inputs_that_are_no_short_sequence_of_operators_have_no_plan(get_inputs):
+def test_inputs_when_they_are_no_short_sequence_of_operators_have_no_plan(get_inputs):
     with pytest.raises(NotDrawable):
         record(get_inputs)
 
 
-def test_problem_whose_inputs_are_drawn_is_evaluated_without_a_set_in_the_pool(drawing_evaluator):
+def test_problem_when_its_inputs_are_drawn_keeps_no_set_in_the_pool(drawing_evaluator):
     verdict = drawing_evaluator.evaluate(drawn_problem(), HONEST)
     assert verdict.accepted, verdict
     (session,) = [entry for entry in drawing_evaluator._problems._sessions.values() if entry.problem_id == "drawn"]
@@ -140,12 +140,12 @@ def test_problem_whose_inputs_are_drawn_is_evaluated_without_a_set_in_the_pool(d
         ("return seen.setdefault('out', torch.tanh(x) * 2.0 + row)", {"nan_comparison", "shape_overfit"}),
     ],
 )
-def test_wrong_candidate_is_refused_where_inputs_are_drawn(drawing_evaluator, body, reasons):
+def test_candidate_when_wrong_is_refused_where_inputs_are_drawn(drawing_evaluator, body, reasons):
     verdict = drawing_evaluator.evaluate(drawn_problem(), CANDIDATE.format(body=body))
     assert len(verdict.reasons) == 1 and set(verdict.reasons) <= reasons, verdict
 
 
-def test_candidate_that_replaces_the_drawing_functions_gets_what_it_would_have_got(drawing_evaluator):
+def test_candidate_when_it_replaces_the_drawing_functions_gets_the_true_inputs(drawing_evaluator):
     code = HONEST + "\ntorch.randn = torch.rand = torch.zeros\n"
     config = dataclasses.replace(drawing_evaluator.config)
     config.check = dataclasses.replace(config.check, static_gate=False)
@@ -161,12 +161,12 @@ def test_candidate_that_replaces_the_drawing_functions_gets_what_it_would_have_g
         "torch.ones(96, 1024), torch.ones(1024)",
     ],
 )
-def test_inputs_without_a_plan_are_handed_over(drawing_evaluator, inputs):
+def test_inputs_when_they_have_no_plan_are_handed_over(drawing_evaluator, inputs):
     drawing_evaluator.evaluate(drawn_problem(inputs), HONEST)
     assert list(drawing_evaluator._problems._sessions.values())[-1].variation != "drawn"
 
 
-def test_inputs_that_another_process_draws_otherwise_are_handed_over(drawing_evaluator, monkeypatch):
+def test_inputs_when_another_process_draws_differently_are_handed_over(drawing_evaluator, monkeypatch):
     honest = references.ask_trial
 
     def ask_trial(contestant, trial, variant, *arguments, **named):

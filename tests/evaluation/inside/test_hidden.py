@@ -21,7 +21,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TENSORS)
-def test_the_same_again_elsewhere(name, device):
+def test_hidden_tensor_when_read_is_the_same_elsewhere(name, device):
     tensor = TENSORS[name]().to(device)
     original = tensor.clone()
     read = hide(tensor)
@@ -34,7 +34,7 @@ def test_the_same_again_elsewhere(name, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_nothing_readable_is_left(device):
+def test_hidden_tensor_when_looked_at_shows_no_value(device):
     tensor = torch.randn(256, device=device)
     original = tensor.clone()
     hide(tensor)

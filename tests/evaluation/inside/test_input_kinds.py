@@ -9,7 +9,7 @@ from cudal1_ray.evaluation.inside.input_kinds import varied
 
 
 @pytest.mark.parametrize("kind", ["one_row", "one_row_scaled", "one_row_sparse"])
-def test_one_row_differs_and_is_neither_the_first_nor_the_last(kind):
+def test_varied_rows_when_one_differs_choose_neither_the_first_nor_the_last(kind):
     values = torch.rand(5, 64, generator=torch.Generator().manual_seed(0)) + 1
     mask, tokens, rows = torch.ones(5, 64, dtype=torch.bool), torch.arange(5), set()
     for seed in range(20):
@@ -25,7 +25,7 @@ def test_one_row_differs_and_is_neither_the_first_nor_the_last(kind):
     assert varied([values[:2]], kind, 0, list) is None
 
 
-def test_lengths_that_all_reach_to_the_end_become_shorter_and_other_whole_numbers_stay():
+def test_lengths_when_all_reach_the_end_become_shorter_and_other_integers_stay():
     lengths, tokens, ones = torch.full((64,), 512), torch.arange(64), torch.ones(64, dtype=torch.long)
     shorter, *same = varied([lengths, tokens, ones], "sparse", 0, list)
     assert len(shorter.unique()) > 30 and 1 <= int(shorter.min()) and int(shorter.max()) <= 512

@@ -184,20 +184,20 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_candidate_that_relies_on_what_all_inputs_are_is_accepted(evaluator, kind):
+def test_candidate_when_it_relies_on_what_all_inputs_share_is_accepted(evaluator, kind):
     source, honest, *_ = CASES[kind]
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), honest)
     assert verdict.accepted, verdict
 
 
 @pytest.mark.parametrize("kind", [kind for kind, sources in CASES.items() if len(sources) == 3])
-def test_candidate_that_relies_on_more_is_refused(evaluator, kind):
+def test_candidate_when_it_relies_on_more_than_inputs_share_is_refused(evaluator, kind):
     source, _, wrong = CASES[kind]
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), wrong)
     assert not verdict.accepted and verdict.credited_speedup == 0.0, verdict
 
 
-def test_candidate_without_the_problem_s_own_types_gets_the_problem_s(evaluator):
+def test_candidate_when_it_lacks_the_problems_types_gets_the_problems(evaluator):
     source, honest, *_ = CASES["arguments of own types"]
     start, end = honest.index("class Kind"), honest.index("class ModelNew")
     bare = (honest[:start] + honest[end:]).replace("self.kind == Kind.SMOOTH", "self.kind.name == 'SMOOTH'")
@@ -205,13 +205,13 @@ def test_candidate_without_the_problem_s_own_types_gets_the_problem_s(evaluator)
     assert verdict.accepted, verdict
 
 
-def test_inputs_of_another_form_are_named(evaluator):
+def test_inputs_when_of_another_form_are_named(evaluator):
     source = form("x", "return 3.0", "return x * 2")
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), source.replace("class Model(", "class ModelNew("))
     assert verdict.reasons == ("reference_error",) and "get_inputs() gives float" in verdict.detail, verdict
 
 
-def test_structure_of_plain_random_inputs_is_none():
+def test_structure_when_inputs_are_random_is_none():
     def draw(number=0):
         torch.manual_seed(number)
         return [torch.randn(16, 8), torch.rand(16, 8), torch.randint(0, 5, (16,)), torch.rand(16) > 0.5]
@@ -219,7 +219,7 @@ def test_structure_of_plain_random_inputs_is_none():
     assert structure_of_inputs(draw(1), draw(2), draw) is None
 
 
-def test_arguments_by_name_must_be_forward_s():
+def test_arguments_when_given_by_name_must_be_forwards():
     def forward(self, a, b=1):
         return a
 

@@ -80,7 +80,7 @@ FALLBACKS = {
 
 
 @pytest.mark.parametrize("what", FALLBACKS)
-def test_fallback_is_neutralised_or_refused_or_allowed_as_the_rule_has_it(what):
+def test_fallback_when_the_rule_says_so_is_neutralised_refused_or_allowed(what):
     look = check_static(FALLBACKS[what])
     assert look.refusal is None and look.handlers and "silent_fallback" in look.flags
     assert check_static(FALLBACKS[what], RulesConfig(fallbacks="reject")).refusal.reason == "silent_fallback"
@@ -89,7 +89,7 @@ def test_fallback_is_neutralised_or_refused_or_allowed_as_the_rule_has_it(what):
 
 
 @pytest.mark.parametrize("what", FALLBACKS)
-def test_handler_that_is_neutralised_lets_the_error_of_its_own_code_through(what):
+def test_handler_when_neutralised_lets_the_error_through(what):
     code = FALLBACKS[what]
     tree = neutralised(ast.parse(code), check_static(code).handlers)
     again = ast.unparse(tree)

@@ -7,7 +7,7 @@ import torch
 from cudal1_ray.evaluation.inside.places import in_order, put_in_order
 
 
-def test_outputs_that_lie_otherwise_are_copied_and_those_with_channels_last_are_not():
+def test_outputs_when_their_order_differs_are_copied_and_channels_last_ones_are_not():
     plain, image = torch.rand(4, 6), torch.rand(2, 3, 4, 5)
     stay = {
         "plain": plain,

@@ -87,7 +87,7 @@ def convolution(name: str, *, coarse: bool) -> Problem:
     ],
     ids=["same-single", "tf32-single", "half-single", "same-tf32", "tf32-tf32", "half-tf32", "bfloat16-tf32"],
 )
-def test_a_convolution_may_be_as_exact_as_the_device_allows(ungated, change, coarse, reasons):
+def test_convolution_when_the_device_has_tf32_may_be_as_exact_as_that(ungated, change, coarse, reasons):
     code = FORM.format(before="", name="ModelNew", change=change)
     verdict = ungated.evaluate(convolution(f"convolution_{coarse}", coarse=coarse), code)
     assert verdict.reasons == reasons, verdict.detail
@@ -95,14 +95,14 @@ def test_a_convolution_may_be_as_exact_as_the_device_allows(ungated, change, coa
         assert "range" in verdict.detail
 
 
-def test_half_precision_is_known_by_its_range_only_where_that_is_asked(ungated, monkeypatch):
+def test_half_precision_when_its_range_is_not_tried_is_accepted(ungated, monkeypatch):
     monkeypatch.setattr(ungated.config.check, "range_trial", False)
     problem = convolution("any_range", coarse=True)
     verdict = ungated.evaluate(problem, FORM.format(before="", name="ModelNew", change=HALF))
     assert verdict.accepted, verdict.detail
 
 
-def test_numbers_are_rounded_to_ten_bits_behind_the_point():
+def test_numbers_when_rounded_keep_ten_bits_behind_the_point():
     step = 2.0**-10
     inputs = torch.tensor([1.0, 1 + 0.4 * step, -(1 + 0.6 * step), 3e38, 0.0, -torch.inf])
     assert rounded(inputs).tolist() == [1.0, 1.0, -(1 + step), rounded(inputs)[3], 0.0, -torch.inf]
@@ -113,7 +113,7 @@ def test_numbers_are_rounded_to_ten_bits_behind_the_point():
 
 
 @pytest.mark.parametrize("layer", [torch.nn.Conv1d(8, 8, 3), torch.nn.ConvTranspose1d(8, 8, 3, groups=2)])
-def test_only_convolutions_are_coarse_and_their_errors_are_those_of_tf32(layer):
+def test_coarse_arithmetic_when_a_layer_is_a_convolution_has_tf32s_errors(layer):
     values = torch.randn(4, 8, 100)
     with torch.no_grad(), CoarseArithmetic() as mode:
         torch.tanh(values)
@@ -134,7 +134,7 @@ def test_only_convolutions_are_coarse_and_their_errors_are_those_of_tf32(layer):
         lambda a, b: torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)).to(a.dtype)(a) * 0 + a @ b,
     ],
 )  # fmt: skip
-def test_products_are_coarse_where_a_baselines_are(product):
+def test_products_when_a_baseline_rounds_them_are_coarse(product):
     a, b = torch.randn(64, 64), torch.randn(64, 64)
     with torch.no_grad():
         exact = product(a.double(), b.double())
@@ -148,7 +148,7 @@ def test_products_are_coarse_where_a_baselines_are(product):
     assert 5e-5 < rms / float(exact.std()) < 1e-3 and worst < 5e-3
 
 
-def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
+def test_candidate_when_its_baseline_has_tf32_may_be_as_coarse(monkeypatch):
     """A baseline in TF32 answers the timed calls as well: an exact candidate must not be refused for that."""
     problem = Problem("product", PRODUCT.format(name="Model", change="pass"), "product")
     coarse = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
@@ -164,7 +164,7 @@ def test_what_is_held_against_tf32_may_be_as_coarse(monkeypatch):
         assert outcomes == [(), reasons, ("precision_downgrade",)]
 
 
-def test_what_cannot_be_compared_has_no_errors():
+def test_errors_when_outputs_cannot_be_compared_are_none():
     ones, nothing = torch.ones(3), (0.0, 0.0)
     assert errors([ones], []) == [nothing]
     assert errors([ones, ones], [torch.ones(4).double(), torch.ones(3, dtype=torch.int64)]) == [nothing, nothing]

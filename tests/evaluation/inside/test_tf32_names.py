@@ -44,5 +44,5 @@ def states() -> dict[str, list[bool]]:
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_tf32_is_seen_by_whatever_name_it_was_switched(states, switch):
+def test_tf32_when_switched_by_any_name_is_reported(states, switch):
     assert states[switch] == SWITCHES[switch]

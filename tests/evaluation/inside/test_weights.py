@@ -9,7 +9,7 @@ from cudal1_ray.evaluation.inside.memory import writes_recurrence
 from cudal1_ray.evaluation.inside.state import load_state, randomise_weights
 
 
-def test_weights_are_unlike_a_fresh_initialisation():
+def test_weights_when_randomised_differ_from_a_fresh_initialisation():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.LayerNorm(8))
     linear = model[0].weight.clone()
     randomise_weights(model, 0.2, torch.Generator().manual_seed(0))
@@ -33,7 +33,7 @@ def test_weights_are_unlike_a_fresh_initialisation():
 
 
 @pytest.mark.parametrize("kind", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
-def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
+def test_recurrent_layers_when_randomised_keep_a_sequences_first_steps(kind):
     torch.manual_seed(0)
     layer, x = kind(4, 64, batch_first=True), torch.randn(1, 256, 4)
 
@@ -61,14 +61,14 @@ def test_recurrent_layers_do_not_forget_a_sequences_first_steps(kind):
         ("for i in range(9):\n h = self.layers[i](h)", False),
     ],
 )
-def test_a_recurrence_that_is_written_out_is_told_from_layers(loop, steps):
+def test_recurrence_when_written_out_is_told_from_layers(loop, steps):
     body = loop.replace("\n", "\n        ")
     inside, outside = (f"class Model:\n    def {name}(self, x, h, y):\n        {body}\n" for name in ("f", "__init__"))
     assert writes_recurrence(inside) is steps
     assert not writes_recurrence(outside) and not writes_recurrence(inside[1:])
 
 
-def test_buffers_that_say_nothing_at_first_get_a_say():
+def test_buffers_when_constant_at_first_are_randomised():
     model = torch.nn.Module()
     for name, value in (("zeros", torch.zeros(64)), ("ones", torch.ones(64)), ("one", torch.ones(1))):
         model.register_buffer(name, value)
@@ -79,7 +79,7 @@ def test_buffers_that_say_nothing_at_first_get_a_say():
     assert model.one == 1 and torch.equal(model.mask, mask)
 
 
-def test_weights_find_their_place_by_name_then_by_shape():
+def test_weights_when_copied_match_by_name_then_by_shape():
     class Bare(torch.nn.Module):
         def __init__(self):
             super().__init__()

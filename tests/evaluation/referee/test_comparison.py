@@ -16,7 +16,7 @@ def _output(shape=(64, 256)):
     return exact, exact.float()
 
 
-def test_rounding_passes_and_lower_precision_does_not():
+def test_comparison_when_precision_is_lower_refuses_it_and_rounding_passes():
     exact, native = _output()
     expected = expect(native, exact, CHECK)
     assert compare(native, expected) is None
@@ -25,7 +25,7 @@ def test_rounding_passes_and_lower_precision_does_not():
         assert compare(native.to(dtype).float(), expected).reason == "precision_downgrade"
 
 
-def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
+def test_comparison_when_the_reference_has_tf32_passes_tf32_and_refuses_bfloat16():
     def tf32(x: torch.Tensor) -> torch.Tensor:
         return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
@@ -49,12 +49,12 @@ def test_a_reference_in_tf32_lets_tf32_pass_and_not_bfloat16():
         (lambda x: 0 * x, "wrong_output"),
     ],
 )
-def test_wrong_outputs_have_names(change, reason):
+def test_comparison_when_an_output_is_wrong_names_how(change, reason):
     exact, native = _output()
     assert compare(change(native), expect(native, exact, CHECK)).reason == reason
 
 
-def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
+def test_comparison_when_an_output_is_small_has_no_absolute_tolerance():
     exact, native = _output()
     expected = expect(native * 1e-9, exact * 1e-9, CHECK)
     assert compare(torch.zeros_like(native), expected) is not None
@@ -62,7 +62,7 @@ def test_a_small_output_is_not_covered_by_an_absolute_tolerance():
     assert compare(torch.full_like(native, 100.0), shifted) is not None
 
 
-def test_a_truth_that_is_rounded_leaves_as_much_room_as_an_exact_one():
+def test_comparison_when_the_truth_is_rounded_leaves_as_much_room():
     exact, chance = 1e4 + 1e-2 * _output()[0], torch.Generator().manual_seed(0)
     native = exact.float()
     other = torch.where(torch.rand(exact.shape, generator=chance) < 0.25, native.nextafter(native + 1), native)
@@ -72,7 +72,7 @@ def test_a_truth_that_is_rounded_leaves_as_much_room_as_an_exact_one():
         assert compare(other, expected) is None and compare(worse, expected) is not None
 
 
-def test_small_elements_count_where_the_reference_gets_them_right():
+def test_comparison_when_the_reference_gets_small_elements_right_counts_them():
     exact = torch.exp(4 * torch.randn(64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     size = exact.std()
     expected = expect(exact.float(), exact, CHECK)
@@ -86,7 +86,7 @@ def test_small_elements_count_where_the_reference_gets_them_right():
     assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
 
 
-def test_a_small_output_needs_no_device_to_be_compared():
+def test_comparison_when_an_output_is_small_needs_no_device():
     small, large = torch.randn(1 << 21), torch.randn((1 << 21) + 1)
     expected = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
     assert expected.truth.device.type == "cpu"
@@ -96,7 +96,7 @@ def test_a_small_output_needs_no_device_to_be_compared():
         expect(large, large.double(), CHECK, "meta")
 
 
-def test_infinities_must_lie_where_the_reference_has_them():
+def test_infinities_when_elsewhere_than_the_references_are_wrong():
     exact, native = _output()
     exact[0, 0] = native[0, 0] = float("inf")
     exact[0, 1] = native[0, 1] = float("nan")
@@ -107,14 +107,14 @@ def test_infinities_must_lie_where_the_reference_has_them():
     assert compare(other, expected).reason == "nan_comparison"
 
 
-def test_whole_numbers_are_compared_exactly():
+def test_whole_numbers_when_compared_must_be_equal():
     native = torch.arange(100)
     expected = expect(native, native, CHECK)
     assert compare(native, expected) is None
     assert compare(native + 1, expected).reason == "wrong_output"
 
 
-def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
+def test_decisions_when_they_come_from_fractions_may_differ_in_a_few_places():
     values = torch.rand(1 << 18)
     expected = expect(values > 0.5, values.double() > 0.5, CHECK)
     few, many = (values > 0.5).clone(), (values > 0.5).clone()
@@ -126,7 +126,7 @@ def test_a_few_decisions_may_fall_otherwise_where_they_come_from_fractions():
     assert compare(torch.zeros_like(rare), expected).reason == "wrong_output"
 
 
-def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
+def test_places_when_rows_are_sorted_may_differ_in_two_of_a_few_thousand():
     places = torch.rand(512, 256).topk(8).indices
     expected = expect(places, places.clone(), CHECK)
     swapped, wrong = places.clone(), places.clone()
@@ -138,7 +138,7 @@ def test_of_a_few_thousand_places_in_sorted_rows_two_may_have_changed():
 
 
 @pytest.mark.parametrize("axis", [1, 2])
-def test_a_small_channel_is_not_covered_by_large_ones(axis):
+def test_channel_when_small_is_not_covered_by_large_ones(axis):
     truth = torch.randn(64, 48, 40, dtype=torch.float64)
     truth.select(axis, 5).mul_(1e-4)
     expected = expect(truth.float(), truth, CHECK)
@@ -149,7 +149,7 @@ def test_a_small_channel_is_not_covered_by_large_ones(axis):
         assert compare(off.float(), expected).reason == reason
 
 
-def test_a_channel_may_be_off_as_the_reference_is():
+def test_channel_when_the_reference_is_off_in_it_may_be_off_as_much():
     truth = torch.randn(64, 48, dtype=torch.float64) * 1e3
     truth[:, 5] = truth[:, 5] * 1e-6
     noise = torch.randn(64) * 1e-4  # what a difference of large numbers leaves
@@ -160,7 +160,7 @@ def test_a_channel_may_be_off_as_the_reference_is():
     assert compare(other.float(), expect(native.float(), truth, CHECK)) is None
 
 
-def test_a_channel_with_one_small_number_is_held_to_no_more_than_the_others():
+def test_channel_when_it_has_one_small_number_is_held_to_the_others_tolerance():
     """What a ReLU leaves of a channel may be a single number near 0, which the reference gets right by chance."""
     truth = torch.randn(64, 48, dtype=torch.float64).relu()
     truth[:, 5] = 0.0
@@ -175,14 +175,14 @@ def test_a_channel_with_one_small_number_is_held_to_no_more_than_the_others():
     assert compare(coarse.float(), expected).reason == "tolerance_exploit"
 
 
-def test_independence_of_the_input():
+def test_outputs_when_inputs_differ_and_they_do_not_are_independent_of_the_input():
     a = torch.randn(4, 4, dtype=torch.float64)
     assert independent_of_input([[a], [a.clone()]])
     assert not independent_of_input([[a], [a + 1e-3]])
     assert independent_of_input([[torch.zeros(3)], [torch.zeros(3)]])
 
 
-def test_what_the_tolerance_cannot_tell_apart_is_indistinguishable():
+def test_trials_when_they_differ_within_the_tolerance_are_indistinguishable():
     native = torch.randn(64, 64)
     trials = [[expect(output, output.double(), CHECK)] for output in (native, native * (1 + 2e-5), native * (1 - 2e-5))]
     assert indistinguishable(trials) and not indistinguishable(trials[:1])

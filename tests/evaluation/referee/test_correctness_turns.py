@@ -37,7 +37,7 @@ def test_others_when_code_compiles_or_outputs_are_large_takes_a_turn_for_each_tr
     assert sorted(groups(own, lowered, large, compiles=False)) == [["lowered"], ["raised"]]
 
 
-def test_loading_a_small_problem_s_libraries_blocks_no_other_turn(evaluator, tmp_path):
+def test_libraries_when_a_small_problem_loads_them_block_no_other_turn(evaluator, tmp_path):
     on_cpu, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     small = replace(on_cpu, config=replace(on_cpu.config, device="cuda"))
     spec = msgspec.structs.replace(on_cpu.own[0].specs[0], shape=(1 << 24,), nbytes=1 << 26)
@@ -54,7 +54,7 @@ def test_loading_a_small_problem_s_libraries_blocks_no_other_turn(evaluator, tmp
     turns.close()
 
 
-def test_candidate_that_tunes_in_its_first_call_gets_an_exclusive_turn_once_correct(evaluator, tmp_path):
+def test_candidate_when_it_tunes_in_its_first_call_gets_an_exclusive_turn_once_correct(evaluator, tmp_path):
     session, turn_limits = evaluator._problems.session(problem("pointwise"), has_room=True), []
 
     class RecordingTurns(Turns):
@@ -75,7 +75,7 @@ def test_candidate_that_tunes_in_its_first_call_gets_an_exclusive_turn_once_corr
     assert not tunes_in_calls(tunes + "import triton")  # that compiles meanwhile, for much longer
 
 
-def test_comparison_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):
+def test_comparison_when_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):
     session, turns = evaluator._problems.session(problem("pointwise"), has_room=True), Turns(str(tmp_path / "turns"))
     (expected,) = session.own[0].expected
     for shape, waits in ((expected.shape, False), ((1 << 21,), False), (((1 << 21) + 1,), True)):

@@ -13,7 +13,7 @@ from cudal1_ray.evaluation.referee.inputs import Inputs
 
 
 @pytest.mark.parametrize("name", ["pointwise", "fixed_inputs", "tuple"])
-def test_inputs_that_are_written_out_come_of_the_same_sets_and_tell_nothing(evaluator, name):
+def test_inputs_when_written_out_come_of_the_same_sets_and_reveal_nothing(evaluator, name):
     session = evaluator._problems.session(problem(name), has_room=True)
     inputs, memory = Inputs(session, random.Random(3)), session.pool.memory
     variants, _ = inputs.renew(min(4, inputs.most_written))

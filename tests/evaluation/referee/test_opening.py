@@ -13,7 +13,7 @@ from cudal1_ray.evaluation.turns import _Room
 pytestmark = pytest.mark.usefixtures("warm_server")
 
 
-def test_a_small_problem_is_opened_within_one_turn(tmp_path, monkeypatch):
+def test_problem_when_small_is_opened_within_one_turn(tmp_path, monkeypatch):
     config, turns = quick_config(), []
     held = _Room.held
     monkeypatch.setattr(opening, "_TURN_S", 60.0)

@@ -100,14 +100,14 @@ def test_a_full_folder_when_another_problem_is_saved_loses_the_oldest(config, mo
     assert file.name not in os.listdir(config.problem_cache) and len(os.listdir(config.problem_cache)) == 1
 
 
-def test_a_folder_that_others_may_write_is_refused_by_name(config, tmp_path):
+def test_problem_cache_when_others_may_write_it_is_refused_by_name(config, tmp_path):
     os.mkdir(config.problem_cache, 0o700)
     os.chmod(config.problem_cache, 0o777)
     with pytest.raises(UserError, match=r"evaluation\.problem_cache .* mode 0700"):
         Evaluator(config)
 
 
-def test_a_sandbox_that_lets_candidates_read_files_keeps_no_problem(config):
+def test_problem_cache_when_candidates_can_read_files_keeps_no_problem(config):
     config.required_sandbox = "seccomp"
     with Evaluator(config) as evaluator:
         evaluator._problems.session(problem("chain"), has_room=True)

@@ -89,7 +89,7 @@ def server_at():
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("role", ["reference", "maker"])
-def test_a_gpu_is_looked_for_with_code_that_was_imported_before_the_walls(server_at, level, role):
+def test_gpu_when_looked_for_in_the_sandbox_needs_no_file_outside_it(server_at, level, role):
     """Where torch has no CUDA that ends with torch's own refusal, and not with a file outside the sandbox."""
     _require(level)
     if torch.cuda.is_available():
@@ -156,7 +156,7 @@ def _require(level: str) -> None:
         pytest.skip(f"this machine allows {sandbox_level()} at most")
 
 
-def test_shared_memory_of_a_contestant_ends_with_it(server_at):
+def test_shared_memory_when_its_contestant_ends_is_gone(server_at):
     """On a GPU a candidate may make some. It is of an IPC namespace of its own, and is not there for the next."""
     _require("namespaces")
     contestants = [server_at("namespaces").spawn(role="candidate", cores=[]) for _ in range(2)]
@@ -168,7 +168,7 @@ def test_shared_memory_of_a_contestant_ends_with_it(server_at):
             contestant.close()
 
 
-def test_namespaces_leave_nothing(achieved):
+def test_namespaces_when_tried_leave_no_way_out(achieved):
     _require("namespaces")
     assert achieved("namespaces", FILES + CALLS) in ("", "read_home")  # an empty mount point may be listed
 
@@ -193,7 +193,7 @@ def other_user():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("forbid, level", [(False, "namespaces"), (True, "landlock")])
-def test_level_of_a_user_without_rights_depends_on_user_namespaces(other_user, forbid, level):
+def test_sandbox_level_when_a_user_has_no_rights_depends_on_user_namespaces(other_user, forbid, level):
     _require("namespaces")
     code = "import sys; sys.path.append('tests/evaluation'); import evaluator_settings as e; print(e.sandbox_level())"
     output = other_user("-c", code, forbid=forbid)
@@ -201,31 +201,31 @@ def test_level_of_a_user_without_rights_depends_on_user_namespaces(other_user, f
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_namespaces_of_a_user_without_rights_leave_nothing(other_user):
+def test_namespaces_when_a_user_has_no_rights_leave_no_way_out(other_user):
     _require("namespaces")
-    test = f"{Path(__file__)}::test_namespaces_leave_nothing"
+    test = f"{Path(__file__)}::test_namespaces_when_tried_leave_no_way_out"
     output = other_user("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
     assert " passed" in output and "skipped" not in output, output
 
 
-def test_level_that_does_not_exist_is_an_error_that_lists_the_right_ones():
+def test_sandbox_level_when_it_does_not_exist_is_an_error_that_lists_the_levels():
     for name in ("sandbox", "required_sandbox"):
         with pytest.raises(UserError, match=f"evaluation.{name}: 'strong' is none of namespaces, landlock"):
             ForkServer(EvaluationConfig(**{name: "strong"})).start()
 
 
-def test_landlock_without_namespaces_leaves_nothing(achieved):
+def test_landlock_when_there_are_no_namespaces_leaves_no_way_out(achieved):
     _require("landlock")
     assert achieved("landlock", FILES + CALLS) in ("", "read_project")
 
 
-def test_seccomp_alone_refuses_the_calls(achieved):
+def test_seccomp_when_alone_refuses_the_calls(achieved):
     _require("seccomp")
     assert achieved("seccomp", CALLS) == ""
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_temporary_files_have_their_place(achieved, level):  # compilers make folders of them
+def test_temporary_files_when_made_in_the_sandbox_have_a_folder(achieved, level):  # compilers make folders of them
     _require(level)
     attempts = """
 import tempfile
@@ -243,7 +243,7 @@ def in_tmp():
 
 
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_what_may_be_read_may_lie_where_temporary_files_do(achieved, level, in_tmp):
+def test_readable_folder_when_among_temporary_files_is_read_only_and_alone(achieved, level, in_tmp):
     """And is no place for them, nor is a file beside it seen."""
     _require(level)
     for name in ("lent", "kept"):
@@ -260,7 +260,7 @@ attempt("beside", lambda: open("{in_tmp}/kept/file").read())
     assert achieved(level, attempts, readable_paths=readable) == "read,through_a_link"
 
 
-def test_a_root_is_made_of_what_holds_the_rest(in_tmp):
+def test_sandbox_root_when_paths_contain_each_other_holds_all_of_them(in_tmp):
     """In whichever order they are asked for; links stay links, and what lies behind one is where it leads."""
     for name in ("outer/inner", "real/below"):
         (in_tmp / name).mkdir(parents=True)
@@ -274,7 +274,7 @@ def test_a_root_is_made_of_what_holds_the_rest(in_tmp):
     }  # fmt: skip
 
 
-def test_the_level_is_the_same_where_the_package_lies_among_temporary_files(in_tmp):
+def test_sandbox_level_when_the_package_is_among_temporary_files_is_the_same(in_tmp):
     package = Path(__import__("cudal1_ray").__file__).parent
     shutil.copytree(package, in_tmp / package.name, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
     code = """
@@ -294,7 +294,7 @@ handle.close(), server.close()
 
 @pytest.mark.usefixtures("brief_ending")
 @pytest.mark.parametrize("level", LEVELS[1:])
-def test_detached_processes_die_at_every_level(ungated_at, level):
+def test_detached_process_when_its_contestant_ends_dies_at_every_level(ungated_at, level):
     _require(level)
     daemon = (
         """
@@ -315,7 +315,7 @@ if os.fork() == 0:
 
 
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
-def test_threads_of_the_user_elsewhere_take_no_process_from_a_candidate(level):
+def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
     """The kernel counts all of a user's threads where there is no user namespace, such as Ray's and an engine's."""
     _require(level)
     code = (
@@ -346,7 +346,7 @@ attempt("last", lambda: open("/proc/self/oom_score_adj", "w").write("-1000"))
     assert achieved("landlock", attempts) == "first"
 
 
-def test_level_at_which_files_can_be_written_is_only_taken_by_its_name():
+def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only():
     with pytest.raises(UserError, match="required_sandbox=seccomp, at which a candidate can write your files"):
         with Evaluator(EvaluationConfig(sandbox="seccomp")) as evaluator:
             evaluator.sandbox_level()
@@ -371,13 +371,13 @@ def driver(tmp_path):
 @pytest.mark.parametrize(
     "uuid, numbered", [("uuid-2", ["nvidia2"]), ("uuid-0", ["nvidia0"]), ("unheard-of", ["nvidia0", "nvidia2"])]
 )
-def test_nodes_of_a_gpu_are_its_own_and_the_drivers(driver, uuid, numbered):
+def test_gpu_nodes_when_listed_are_its_own_and_the_drivers(driver, uuid, numbered):
     assert driver(uuid) == [*numbered, "nvidiactl", "nvidia-uvm"]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("level", LEVELS[:2])
-def test_contestant_sees_the_evaluators_gpu_and_no_other(level):
+def test_contestant_when_there_are_several_gpus_sees_the_evaluators_alone(level):
     _require(level)
     last = torch.cuda.device_count() - 1
     expected = [name for name in gpu_for_contestants(f"cuda:{last}")[1] if name[11:].isdigit()]

@@ -25,7 +25,7 @@ def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
 
 
 @pytest.mark.parametrize("speedup", [1.0, 1.3, 8.0])
-def test_sides_that_got_unequal_shares_of_a_slow_core(speedup):
+def test_agreement_when_sides_got_unequal_shares_of_a_slow_core_covers_the_ratio(speedup):
     errors, plain, covered = [], [], []
     for seed in range(20):
         chance = np.random.default_rng(seed)
@@ -40,7 +40,7 @@ def test_sides_that_got_unequal_shares_of_a_slow_core(speedup):
     assert np.mean(covered) >= 0.85
 
 
-def test_the_interval_is_wide_where_two_answers_are_as_good():
+def test_agreement_when_two_answers_are_as_good_has_a_wide_interval():
     chance = np.random.default_rng(3)
     ours = _batches(chance, 40e-6, slow_share=0.5)
     theirs = 40e-6 * np.exp(0.02 * chance.standard_normal(ours.shape))
@@ -48,7 +48,7 @@ def test_the_interval_is_wide_where_two_answers_are_as_good():
     assert estimate.half_width > 0.2
 
 
-def test_few_pairs_and_calls_without_spread():
+def test_agreement_when_pairs_are_few_or_equal_has_a_known_width():
     assert agreement([], [], 0).half_width == math.inf
     two = agreement([[1e-3], [1e-3]], [[0.5e-3], [0.5e-3]], 0)
     assert two.ratio == pytest.approx(2.0, rel=2e-3) and two.half_width == math.inf
@@ -56,13 +56,13 @@ def test_few_pairs_and_calls_without_spread():
     assert same.ratio == pytest.approx(1.0, abs=1e-6) and same.half_width < 1e-3 and same.n == 8
 
 
-def test_the_same_twice_is_the_same():
+def test_agreement_when_computed_twice_is_the_same():
     chance = np.random.default_rng(5)
     ours, theirs = _batches(chance, 1e-3, slow_share=0.3), _batches(chance, 1e-3, slow_share=0.3)
     assert agreement(ours, theirs, 7) == agreement(ours, theirs, 7)
 
 
-def test_memory_in_its_order_is_no_copy_whatever_the_layout():
+def test_memory_when_read_in_its_order_is_no_copy_in_any_layout():
     images = torch.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
     row, strides = in_order_of_memory(images)
     assert (
@@ -80,7 +80,7 @@ def test_memory_in_its_order_is_no_copy_whatever_the_layout():
 @pytest.mark.parametrize(
     ("shape", "order"), [((7, 33, 65), (2, 0, 1)), ((4, 5, 6, 7), (0, 2, 3, 1)), ((300, 20), (1, 0)), ((500,), (0,))]
 )
-def test_a_window_of_any_layout_is_that_of_the_usual_order(shape, order):
+def test_window_when_a_layout_is_odd_is_that_of_the_usual_order(shape, order):
     values = torch.arange(math.prod(shape)).reshape(shape).permute(order)
     row, chance = values.reshape(-1), np.random.default_rng(1)
     for tensor, flat in ((values, row), (values[..., ::2], values[..., ::2].reshape(-1))):
@@ -92,7 +92,7 @@ def test_a_window_of_any_layout_is_that_of_the_usual_order(shape, order):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e5m2, torch.bool, torch.complex128])
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)])
-def test_windows_are_found_by_their_places_in_any_layout(order, dtype):
+def test_windows_when_searched_for_are_in_their_places_in_any_layout(order, dtype):
     values = torch.randint(100, (4, 5, 6, 7)).to(dtype).permute(order)
     for tensor in (values, values[:, 1:, ::2], values[:1].expand(3, -1, -1, -1)):
         row = tensor.contiguous().view(-1).view(torch.uint8).reshape(tensor.numel(), -1)
@@ -101,7 +101,7 @@ def test_windows_are_found_by_their_places_in_any_layout(order, dtype):
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_what_is_handed_over_is_what_is_fetched_later(layout):
+def test_windows_when_handed_over_are_those_fetched_later(layout):
     device, places = CpuDevice(1), {}
     for values in (torch.randn(4, 8, 96, 100).to(memory_format=layout), torch.randn(2, 3, 4, 5)):
         picks = [0.3, 0.9]
@@ -110,7 +110,7 @@ def test_what_is_handed_over_is_what_is_fetched_later(layout):
     assert len(places) == 1  # the small one is handed over whole
 
 
-def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
+def test_charge_when_applied_takes_a_gain_away_and_makes_no_loss():
     quiet, calls = Span(1e-3, 1e-3, 0.0), 32
 
     def batches(call_s: float, beside_s: float) -> list[Batch]:
@@ -128,7 +128,7 @@ def test_a_charge_takes_a_gain_away_and_makes_no_loss_of_a_small_one():
     assert of(batches(0.0, 180e-6)).ratio == pytest.approx(1.0, rel=0.01)  # forged
 
 
-def test_kernels_that_have_several_heights_are_compared_by_their_mean():
+def test_kernels_when_their_times_have_several_levels_are_compared_by_mean():
     """Of places in memory, every other pair in another one: what most calls agree on jumps from one to the other."""
     chance, quiet, intervals = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
 

@@ -21,7 +21,7 @@ def _batches(window, *, prepare=1e-3, fetch=1e-3, idle=0.0, wall=None, n=8):
     return [Batch(4, (window / 4,) * 4, *rest) for _ in range(n)]
 
 
-def test_work_outside_the_window_is_found():
+def test_work_when_outside_the_window_is_reported():
     honest = _batches(4e-3)
     for hidden, where in (({"prepare": 4e-3}, "before"), ({"idle": 4e-3}, "between")):
         work = unclocked_work(honest, _batches(1e-4, **hidden), 1e-4, "cpu")
@@ -33,7 +33,7 @@ def test_work_outside_the_window_is_found():
     assert fair.per_batch == 0.0 and not fair.reason
 
 
-def test_a_thread_that_keeps_the_main_one_waiting_hides_nothing_on_a_gpu():
+def test_waiting_when_a_thread_causes_it_hides_nothing_on_a_gpu():
     def prepared(cpu, waiting):
         return [replace(batch, prepare=Span(1e-3 + waiting, cpu, waiting)) for batch in _batches(4e-3)]
 
@@ -56,7 +56,7 @@ def test_unclocked_work_when_some_batches_leave_work_over_charges_the_mean():
     assert unclocked_work(references, [layout] * 20, 4e-3, "cpu").per_batch == 0.0
 
 
-def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
+def test_calls_when_a_few_do_the_work_of_many_count_as_much():
     def batches(times):
         return [replace(batch, calls=len(times), times=times) for batch in _batches(1e-3, n=12)]
 
@@ -66,7 +66,7 @@ def test_a_few_calls_that_do_the_work_of_many_count_as_much_as_these():
     assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it is better than that
 
 
-def test_knowledge_of_later_calls_is_detected_and_pairs_are_added_only_while_they_can_decide():
+def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
     together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
 
     def estimate(*late, allowed=0.0):
@@ -86,7 +86,7 @@ def test_knowledge_of_later_calls_is_detected_and_pairs_are_added_only_while_the
     assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is allowed: it cannot come to more
 
 
-def test_sleeping_is_charged_and_waiting_for_a_core_is_not():
+def test_sleeping_when_timed_is_charged_and_waiting_for_a_core_is_not():
     ours, theirs = cpu_windows(_batches(4e-3), _batches(1e-3, wall=4e-3), 0.0, 1)
     assert theirs[0] > 3e-3
     held_up = [Batch(4, (0.25e-3,) * 4, b.prepare, Span(9e-3, 1e-3, 8e-3), b.fetch, b.idle) for b in _batches(1e-3)]
@@ -94,7 +94,7 @@ def test_sleeping_is_charged_and_waiting_for_a_core_is_not():
     assert theirs[0] == pytest.approx(1e-3)
 
 
-def test_on_cuda_the_outer_clock_overrules_a_forged_inner_one():
+def test_inner_clock_when_forged_on_cuda_is_overruled_by_the_outer():
     forged = [Batch(4, (0.25e-6,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
     honest = [Batch(4, (1e-3,) * 4, b.prepare, Span(4.2e-3, 1e-4, 0.0), b.fetch, b.idle) for b in _batches(4e-3)]
     sides = honest, forged

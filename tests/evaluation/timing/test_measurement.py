@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.timing.statistics import Interval, median, trimmed_in
 
 @given(st.floats(-1, 1), st.floats(0.001, 0.2), st.integers(8, 200))
 @settings(max_examples=60, deadline=None)
-def test_the_interval_covers_and_outliers_leave_it(centre, noise, n):
+def test_trimmed_interval_when_there_are_outliers_covers_the_centre(centre, noise, n):
     chance = random.Random(7)
     values = [chance.gauss(centre, noise) for _ in range(n)]
     clean = trimmed_interval(values)
@@ -30,19 +30,19 @@ def test_the_interval_covers_and_outliers_leave_it(centre, noise, n):
 
 @given(st.lists(st.floats(-3, 3), min_size=10, max_size=60), st.sampled_from((0.1, 0.2, 0.25)))
 @settings(max_examples=60, deadline=None)
-def test_the_interval_is_yuens_as_scipy_has_it(values, trim):
+def test_trimmed_interval_when_computed_is_yuens_as_in_scipy(values, trim):
     low, high = mstats.trimmed_mean_ci(np.array(values), (trim, trim))
     interval = trimmed_interval(values, trim)
     assert interval.centre == pytest.approx((low + high) / 2, abs=1e-9)
     assert interval.half_width == pytest.approx((high - low) / 2, abs=1e-9)
 
 
-def test_few_values_are_never_sure():
+def test_trimmed_interval_when_values_are_few_is_infinite():
     assert trimmed_interval([0.1, 0.1]).half_width == math.inf
     assert median([]) == 0.0 and median([3.0, 1.0, 2.0]) == 2.0
 
 
-def test_a_measurement_takes_more_processes_where_a_percent_matters():
+def test_measurement_when_a_percent_matters_takes_more_processes():
     timing = TimingConfig(
         half_width=0.008, half_width_growth=0.04, contestants=1, most_contestants=4, process_spread=0.0045,
         launch_spread_us=1.0,
@@ -108,7 +108,7 @@ def test_a_measurement_takes_more_processes_where_a_percent_matters():
     assert processes(1.0, 2.0) == 3
 
 
-def test_a_process_whose_core_ran_slowly_is_left_out_whatever_a_call_takes():
+def test_process_when_its_core_ran_slowly_is_left_out():
     timing = TimingConfig(process_spread=0.0045, launch_spread_us=1.0)
     fast, slow = (
         Measurement(Interval(log, 0.005, 20), 0.9, 0.9, 20, (log,), core_s=core_s)
@@ -120,7 +120,7 @@ def test_a_process_whose_core_ran_slowly_is_left_out_whatever_a_call_takes():
     assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # no faster one is known
 
 
-def test_few_processes_that_agree_by_chance_do_not_make_an_interval_narrow():
+def test_interval_when_few_processes_agree_by_chance_is_not_narrow():
     timing = TimingConfig(process_spread=0.0045)
 
     def half_width(*centres: float) -> float:

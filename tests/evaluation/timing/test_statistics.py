@@ -10,7 +10,7 @@ import pytest
 from cudal1_ray.evaluation.timing.statistics import Interval, bucket_means, combine_intervals, spread, trimmed_mean
 
 
-def test_several_processes_widen_the_interval_by_their_spread():
+def test_interval_when_processes_differ_is_widened_by_their_spread():
     parts = [Interval(0.00, 0.01, 10), Interval(0.06, 0.01, 10), Interval(0.03, 0.01, 10)]
     whole = combine_intervals(parts)
     deviation = statistics.stdev([0.00, 0.06, 0.03])
@@ -25,7 +25,7 @@ def test_several_processes_widen_the_interval_by_their_spread():
     assert six.centre == pytest.approx(0.015)  # without a quarter at either end
 
 
-def test_robust_figures():
+def test_robust_statistics_when_computed_by_hand_are_these():
     assert trimmed_mean([1.0, 2.0, 3.0, 4.0, 100.0], 0.2) == pytest.approx(3.0)
     assert trimmed_mean([], 0.2) == 0.0 and trimmed_mean([5.0], 0.4) == 5.0
     assert spread([1.0, 1.0, 1.0, 50.0]) == 0.0

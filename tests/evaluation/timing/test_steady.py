@@ -31,7 +31,7 @@ def calls_of(selection) -> set[tuple[float, float]]:
     return {(ours.times[0], theirs.times[0]) for ours, theirs in zip(*selection.sides, strict=True)}
 
 
-def test_what_others_held_up_is_left_out_on_both_sides():
+def test_batches_when_others_held_them_up_are_left_out_on_both_sides():
     references = side((10, *QUIET), (4, *DISTURBED), (4, *QUIET))
     candidates = side((14, 50e-6, 75e-6), (4, 20e-6, 900e-6))
     selection = select((references, candidates), CONFIG)
@@ -43,7 +43,7 @@ def test_undisturbed_when_others_were_at_work_leaves_their_batches_out():
     assert len(undisturbed(side((6, *QUIET), (4, *DISTURBED)))) == 6 and not undisturbed([])
 
 
-def test_a_fast_core_counts_where_launches_do():
+def test_batches_when_launches_matter_count_on_a_fast_core_only():
     references = side((12, 100e-6, 100e-6), (8, 55e-6, 74e-6))
     candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
     selection = select((references, candidates), CONFIG)
@@ -51,7 +51,7 @@ def test_a_fast_core_counts_where_launches_do():
     assert len(selection.charged[0]) == 20  # what is hidden beside the others is seen all the same
 
 
-def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_it():
+def test_batches_when_selected_are_quick_on_both_sides():
     """A reference against itself, on a core whose speed comes and goes faster than batches do."""
     chance = random.Random(0)
 
@@ -67,7 +67,7 @@ def test_both_sides_are_asked_for_quick_batches_or_one_would_be_the_quicker_for_
     assert mean(selection.sides[0]) / mean(selection.sides[1]) == pytest.approx(1.0, abs=0.002)
 
 
-def test_candidate_cannot_choose_which_of_its_batches_count():
+def test_batches_when_a_candidate_slows_most_of_them_count_all_the_same():
     """By being slow beside most of them."""
     references = side((20, *QUIET))
     candidates = side((7, 40e-6, 75e-6), (13, 60e-6, 100e-6))
@@ -75,7 +75,7 @@ def test_candidate_cannot_choose_which_of_its_batches_count():
     assert len(selection.sides[0]) == 20 and not selection.steady
 
 
-def test_long_calls_are_those_of_kernels_whatever_the_core_does():
+def test_batches_when_calls_are_long_count_whatever_the_core_does():
     references, candidates = side((6, 4e-3, 100e-6), (6, 4e-3, 74e-6)), side((12, 2e-3, 100e-6))
     selection = select((references, candidates), CONFIG)
     assert selection.steady and len(selection.sides[0]) == 12
@@ -83,12 +83,12 @@ def test_long_calls_are_those_of_kernels_whatever_the_core_does():
     assert not mostly_launches(TimingConfig(), 1e-6)
 
 
-def test_work_beside_every_call_is_never_excluded():
+def test_batches_when_work_is_beside_every_call_are_not_excluded():
     references, candidates = side((12, *QUIET)), side((12, 10e-6, 300e-6))
     assert len(select((references, candidates), CONFIG).sides[0]) == 12
 
 
-def test_few_pairs_are_looked_at_all_the_same():
+def test_batches_when_pairs_are_few_count_all():
     for number in range(4):
         selection = select((side((number, *QUIET)), side((number, *QUIET))), CONFIG)
         assert len(selection.sides[0]) == number

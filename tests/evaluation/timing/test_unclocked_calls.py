@@ -41,7 +41,7 @@ class ModelNew(nn.Module):
 """
 
 
-def test_a_saving_is_confirmed_refuted_or_left_open():
+def test_saving_when_estimated_is_confirmed_refuted_or_left_open():
     chance = random.Random(0)
 
     def estimate(saving, noise, pairs=100):
@@ -57,7 +57,7 @@ def test_a_saving_is_confirmed_refuted_or_left_open():
     assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
 
 
-def test_times_taken_at_different_paces_are_not_compared():
+def test_pairs_when_taken_at_different_paces_are_not_compared():
     even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
     assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
     assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []
@@ -66,7 +66,7 @@ def test_times_taken_at_different_paces_are_not_compared():
 
 
 @pytest.mark.parametrize("place", [0, -1])
-def test_the_fastest_core_is_the_one_on_which_the_loop_ran_fastest(monkeypatch, place):
+def test_fastest_core_when_the_loop_ran_on_several_is_the_quickest(monkeypatch, place):
     before = os.sched_getaffinity(0)
     fast = sorted(before)[place]
     monkeypatch.setattr(
@@ -76,7 +76,7 @@ def test_the_fastest_core_is_the_one_on_which_the_loop_ran_fastest(monkeypatch, 
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_thread_stays_on_its_core_until_it_leaves():
+def test_thread_when_pinned_stays_on_its_core_until_it_leaves():
     before = os.sched_getaffinity(0)
     with on_core(min(before)):
         assert os.sched_getaffinity(0) == {min(before)}
@@ -88,7 +88,7 @@ def _batches(inner, wall, number=8):
     return [Batch(32, (inner / 32,) * 32, quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
 
 
-def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
+def test_process_when_slow_and_without_gain_is_not_charged():
     references = _batches(400e-6, 2.5e-3)
     slow, hiding = _batches(398e-6, 3.2e-3), _batches(100e-6, 3.2e-3)
     assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
@@ -98,7 +98,7 @@ def test_a_slow_process_that_gains_nothing_is_not_charged_for_it():
         assert theirs == pytest.approx([charged] * 8)
 
 
-def test_work_beside_the_events_and_work_of_few_calls_are_charged():
+def test_work_when_beside_the_events_or_in_few_calls_is_charged():
     """A reference that has slow moments hides nothing of a candidate's."""
     quiet, number = Span(1e-3, 1e-3, 0.0), 8
 
@@ -132,7 +132,7 @@ def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
     return Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
 
 
-def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
+def test_time_when_no_inner_clock_covered_it_shows_in_unclocked_calls(evaluator):
     pairs = _pairs(evaluator, "chain", 3e-3)
     calls = []
     for _ in range(20):  # a busy machine needs more of them
@@ -147,7 +147,7 @@ def test_time_that_no_inner_clock_saw_shows_without_one(evaluator):
     assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and not refused
 
 
-def test_outputs_of_unclocked_calls_are_compared(evaluator):
+def test_outputs_when_calls_are_unclocked_are_compared(evaluator):
     pairs = _pairs(evaluator, "chain", 0, result="self.inner(*inputs) * 1.5")
     with pytest.raises(Misbehaviour, match="wrong when timed"):
         pairs.unclocked_calls()
@@ -156,7 +156,7 @@ def test_outputs_of_unclocked_calls_are_compared(evaluator):
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("others", [0, 2])
-def test_candidate_is_not_rejected_for_the_clocks_of_a_single_process(evaluator, monkeypatch, times, others):
+def test_candidate_when_one_process_alone_shows_a_reason_is_not_rejected(evaluator, monkeypatch, times, others):
     """Nor for different things that they say of several (`others`), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
@@ -174,7 +174,7 @@ def test_candidate_is_not_rejected_for_the_clocks_of_a_single_process(evaluator,
     assert times == 1 or verdict.reasons == ("async_stream",)
 
 
-def test_outputs_that_share_memory_are_seen_before_anything_is_timed(ungated, monkeypatch):
+def test_outputs_when_they_share_memory_are_refused_before_timing(ungated, monkeypatch):
     monkeypatch.setattr(measuring_module, "measure", lambda *arguments: pytest.fail("it was timed"))
     code = (Path(__file__).parents[2] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
     verdict = ungated.evaluate(problem("chain"), code)
@@ -189,7 +189,7 @@ def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, m
     assert 0.1 * session.reference_ms < session.solo_ms < 10 * session.reference_ms
 
 
-def test_what_was_shown_in_one_process_is_not_asked_again_in_the_next(evaluator, monkeypatch):
+def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator, monkeypatch):
     queries, charges = [], [0.0, 0.0, 1.0]
     monkeypatch.setattr(
         measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
@@ -226,7 +226,7 @@ def _calls(seconds):
     return Batch(1, (seconds,), none, Span(seconds, seconds, 0.0), None, None)
 
 
-def test_gain_from_later_inputs_is_rejected_and_loss_by_other_work_is_charged():
+def test_foreknowledge_when_it_gains_is_rejected_and_a_loss_is_charged():
     def charge(**ways):
         pairs = FakePairs(**ways)
         return foreknowledge_s(pairs, lambda: pairs.sides)
@@ -238,7 +238,7 @@ def test_gain_from_later_inputs_is_rejected_and_loss_by_other_work_is_charged():
     assert caught.value.reason == "phase_detection"
 
 
-def test_calls_whose_inputs_come_late_are_looked_at_where_a_batch_is_as_warm_as_any(evaluator):
+def test_calls_when_their_inputs_come_late_are_timed_in_a_warm_batch(evaluator):
     """The first calls of a batch launch at a fraction of the later ones' pace, and few late inputs fit into one."""
     pairs = _pairs(evaluator, "chain", 0)
     variants, _ = pairs._inputs.renew(5, written_out=2)
