@@ -47,7 +47,7 @@ def test_missing_names_when_all_is_there_gives_none(tmp_path, case):
     assert references.missing_names(tmp_path / "test_x.py") == []
 
 
-def test_checked_files_leave_out_candidates_and_problems():
+def test_checked_files_when_listed_leave_out_candidates_and_problems():
     names = {str(path.relative_to(references.REPOSITORY)) for path in references.checked_files()}
     assert {"tests/test_cli.py", "README.md", "cudal1_ray/cli.py"} <= names
     assert not [name for name in names if name.startswith(references.DATA)]

@@ -20,14 +20,14 @@ def lint_commands() -> list[str]:
     return [line.strip().removeprefix("@$(BIN)/python ") for line in recipe[1].splitlines()]
 
 
-def test_make_lint_has_every_check():
+def test_make_lint_when_read_has_every_check():
     checks = ("-m ruff check", "-m ruff format", "-m mypy", "tests/style/word_list.py", "tests/style/references.py")
     commands = lint_commands()
     assert [sum(command.startswith(check) for command in commands) for check in checks] == [1] * len(checks)
 
 
 @pytest.mark.parametrize("command", lint_commands())
-def test_make_lint_passes(command):
+def test_make_lint_when_run_passes(command):
     done = subprocess.run([sys.executable, *command.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -76,7 +76,7 @@ def test_find_names_when_a_judge_is_no_model_of_the_reward_checker_names_it(file
     assert [finding.line for finding in words.find_names(source, file)] == lines
 
 
-def test_check_reports_file_line_and_advice(tmp_path):
+def test_check_when_a_word_is_forbidden_reports_file_line_and_advice(tmp_path):
     (tmp_path / "page.md").write_text("# Title\n\nSomebody waits.\n")
     (finding,) = words.check(tmp_path / "page.md", tmp_path)
     assert str(finding).startswith("page.md:3: 'Somebody': write ")
@@ -92,6 +92,12 @@ def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path):
     assert [finding.text for finding in words.check(tmp_path / "test_evil.py", tmp_path)] == ["test_evil"]
 
 
+@pytest.mark.parametrize("name", ["test_the_queue_is_fair", "test_when_empty_it_ends", "test_Queue_when_full_waits"])
+def test_find_test_names_when_a_part_is_missing_names_the_test(name):
+    source = f"def {name}(): ...\n\ndef test_queue_when_empty_ends(): ...\n\ndef tester(): ...\n"
+    assert [finding.text for finding in words.find_test_names(source)] == [name]
+
+
 @pytest.mark.parametrize("folder", words.FOLDERS)
 def test_check_when_a_name_is_empty_reports_it_in_every_folder(tmp_path, folder):
     script = tmp_path / folder / "script.py"
@@ -100,7 +106,7 @@ def test_check_when_a_name_is_empty_reports_it_in_every_folder(tmp_path, folder)
     assert [(finding.line, finding.text) for finding in words.check(script, tmp_path)] == [(2, "found")]
 
 
-def test_checked_files_cover_every_folder_of_the_repository():
+def test_checked_files_when_listed_cover_every_folder_of_the_repository():
     tracked = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
     unwritten = {
         "build",

@@ -66,6 +66,12 @@ NO_VERBS = frozenset(
     System Text Token Version Wall
     """.split()
 )
+# What a test's name states: test_<what>_when_<condition>_<result>.
+TEST_NAME = re.compile(r"test_[a-z0-9_]+_when_[a-z0-9_]+")
+EARLIER_TEST_NAMES = (
+    "tests/actors/", "tests/evaluation/test_adversarial.py", "tests/evaluation/test_confirmation.py",
+    "tests/evaluation/test_pool.py", "tests/serving/", "tests/training/",
+)  # fmt: skip
 DOUBLE_TICKS = re.compile(r"(?<!`)``(?!`)[^`\n]+``(?!`)")
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
@@ -164,6 +170,14 @@ def find_openings(source: str, file: str = "") -> Iterator[Finding]:
                 yield Finding(file, node.body[0].lineno, docstring.split()[0], "Return, or what else the function does")
 
 
+def find_test_names(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each test of a Python source whose name does not state what is tested, when, and with which result."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            if not TEST_NAME.fullmatch(node.name):
+                yield Finding(file, node.lineno, node.name, "test_<what>_when_<condition>_<result>")
+
+
 def checked_files(repository: Path = REPOSITORY) -> Iterator[Path]:
     """Yield the files that are checked, in order; generated and recorded ones are left out."""
     paths = [repository / name for name in FILES]
@@ -184,6 +198,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
         if NAMES & set(path.stem.lower().split("_")):
             findings.append(Finding(name, 1, path.stem, "a noun of the field in the file's name"))
         findings += find_names(text, name)
+        if name.startswith("tests/") and not name.startswith((*CANDIDATES, *EARLIER_TEST_NAMES)):
+            findings += find_test_names(text, name)
         if not name.startswith(CANDIDATES):
             findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
         if not path.name.startswith("test_") and not name.startswith((*CANDIDATES, *TEMPLATES)):
