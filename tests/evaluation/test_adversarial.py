@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from cuda_suite import GROUPS, RISKY, WRITERS, keeps_files
 from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.adversarial import Sample, load_samples
-from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
+from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.rules import check_static
 
 pytestmark = pytest.mark.slow
@@ -82,6 +85,16 @@ def _reasons(sample: Sample) -> set[str]:
     return sample.reasons | WRONG if sample.reasons & WRONG else set(sample.reasons)
 
 
+def _hold(sample: Sample, verdict: Verdict) -> None:
+    """Assert that the verdict without the static gate is what the sample states."""
+    assert verdict.credited_speedup <= sample.most, verdict
+    assert not (verdict.accepted and sample.expectation == "refused"), verdict
+    assert set(verdict.reasons) <= _reasons(sample), verdict
+    assert verdict.accepted == (not verdict.reasons)
+    if not verdict.accepted:
+        assert verdict.credited_speedup == 0.0 and verdict.detail
+
+
 def _control(name: str) -> str:
     """The honest candidate that is evaluated after a sample: if need be one that the sample would have harmed."""
     if name == "extension_collision_operator":
@@ -134,12 +147,7 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
     if name.startswith(WRITERS) and not keeps_files(evaluator):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
     verdict = evaluator.evaluate(sample_problem, code)
-    assert verdict.credited_speedup <= sample.most, verdict
-    assert not (verdict.accepted and sample.expectation == "refused"), verdict
-    assert set(verdict.reasons) <= _reasons(sample), verdict
-    assert verdict.accepted == (not verdict.reasons)
-    if not verdict.accepted:
-        assert verdict.credited_speedup == 0.0 and verdict.detail
+    _hold(sample, verdict)
     if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
         again = evaluator.evaluate(sample_problem, code)
         assert again.accepted == verdict.accepted, (verdict, again)
@@ -148,6 +156,26 @@ def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungate
         after = evaluator.evaluate(problem("chain"), _control(name))
         assert after.accepted, (name, after)
         assert after.speedup_low < CONTROL_RANGE[1] and after.speedup_high > CONTROL_RANGE[0], (name, after)
+
+
+@pytest.mark.parametrize(
+    "name", ["async_thread_pool", "async_thread_process", "async_thread_start", "async_thread_tail"]
+)
+def test_work_that_is_not_waited_for_when_done_before_it_is_read_earns_nothing(ungated, monkeypatch, name):
+    """A machine that stops the referee gives threads and processes the time that forward did not wait for."""
+
+    def late(look):
+        def look_late(contestant, *arguments):
+            if contestant.role == "candidate":
+                time.sleep(0.01)
+            return look(contestant, *arguments)
+
+        return look_late
+
+    for look in ("fetch", "where"):
+        monkeypatch.setattr(TimedContestant, look, late(getattr(TimedContestant, look)))
+    sample = _named(name)
+    _hold(sample, ungated.evaluate(sample.problem, sample.code))
 
 
 @pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])

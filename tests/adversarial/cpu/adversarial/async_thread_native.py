@@ -1,6 +1,6 @@
 """A pthread of a library built by hand, detached, computes after the call."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: late, wrong
 # ruff: noqa
 

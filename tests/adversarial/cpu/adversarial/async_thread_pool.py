@@ -1,6 +1,6 @@
 """A persistent pool does the work while forward returns at once."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: late, wrong
 # ruff: noqa
 

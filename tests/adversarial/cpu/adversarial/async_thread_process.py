@@ -1,7 +1,7 @@
 """A child process computes into shared memory while the parent returns."""
 # problem: chain
 # expect: refused
-# reasons: late, wrong, leftover_process, resource_exhaustion
+# reasons: late, wrong, leftover_process, resource_exhaustion, runtime_error
 # ruff: noqa
 
 import os

@@ -1,6 +1,6 @@
 """A Python thread fills the output after forward has returned."""
 # problem: chain
-# expect: refused
+# expect: uncredited
 # reasons: late, wrong
 # ruff: noqa
 
