@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from evaluator_settings import quick_config  # noqa: E402
+from evaluator_settings import quick_config, ungated_config  # noqa: E402
 
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer  # noqa: E402
@@ -26,11 +26,9 @@ def evaluator():
 
 @pytest.fixture(scope="session")
 def ungated():
-    """Return settings without the static gate, measured whatever operators run: everything else must hold alone."""
-    config = quick_config()
-    config.check.static_gate = False
-    config.rules.same_operations = "measure"
-    config.limits.load_timeout_s = 3.0
+    """Yield an evaluator without the static gate: everything else must hold alone."""
+    config = ungated_config()
+    config.limits.load_timeout_s = 5.0
     with Evaluator(config) as evaluator:
         yield evaluator
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from cuda_suite import GROUPS, RISKY, WRITERS, keeps_files
-from evaluator_settings import quick_config
+from evaluator_settings import ungated_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.adversarial import Sample, load_samples
@@ -64,9 +64,9 @@ SEEN_IN_THE_TREE = (
     "rng_tamper_constant", "rng_tamper_entropy", "unparsable_depth", "unparsable_text",
 )  # fmt: skip
 
-# The honest candidate does what its problem does: its interval meets this range unless a sample has harmed a clock. On
-# busy cores the interval is wide, and the middle of it may lie anywhere.
-CONTROL_RANGE = (0.8, 1.25)
+# The honest candidate does what its problem does: its interval meets this range unless a sample has harmed a clock,
+# which is wrong by a factor of ten then. A busy machine has shown 1.31.
+CONTROL_RANGE = (0.5, 2.0)
 # Categories that change what outlives a candidate: an honest one is evaluated after each of these.
 DAMAGING = RISKY + (
     "checker_patch", "global_state_tamper", "reference_tamper", "rng_tamper", "sandbox_escape", "timer_patch",
@@ -107,10 +107,7 @@ def _control(name: str) -> str:
 @pytest.fixture(scope="module")
 def building():
     """As `ungated`, with time for a compiler."""
-    config = quick_config()
-    config.check.static_gate = False
-    config.rules.same_operations = "measure"
-    with Evaluator(config) as evaluator:
+    with Evaluator(ungated_config()) as evaluator:
         yield evaluator
 
 
