@@ -19,6 +19,8 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, exemplar_id, select
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder, parse_answer
+from cudal1_ray.rewards import is_void
+from cudal1_ray.rewards.reward import VOID_REASONS
 from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.optimize.costs import Costs
 from cudal1_ray.serving.optimize.jobs import JobSettings
@@ -92,6 +94,7 @@ class JobRecord:
     rounds: int = 0
     note: str = ""  # about the module, where there is something to know
     device_name: str = ""  # what it is measured on, as its maker calls it
+    void: list[str] = field(default_factory=list)  # details of evaluations that say nothing about their candidates
 
 
 class Optimizer:
@@ -122,6 +125,11 @@ class Optimizer:
             sum(event["type"] == "round" for event in before),
             next((event["note"] for event in before if event["type"] == "module"), ""),
             next((event["device_name"] for event in before if event["type"] == "module"), ""),
+            [
+                event["detail"]
+                for event in before
+                if event["type"] != "module" and not VOID_REASONS.isdisjoint(event.get("reasons", ()))
+            ],
         )
         self.costs = Costs.after(before)
         self._started = time.monotonic()
@@ -158,7 +166,9 @@ class Optimizer:
         began = time.monotonic()
         verdict = await self._tools.evaluate(self.problem, code, best_speedup)
         self.costs.evaluated(time.monotonic() - began)
-        return _unless_fault(verdict)
+        if is_void(_unless_fault(verdict)):
+            self.record.void.append(scrub(verdict.detail))
+        return verdict
 
     async def against(self, code: str, baseline: str) -> Verdict:
         """Evaluate a candidate beside another baseline, which may fail by itself."""
@@ -189,7 +199,7 @@ class Optimizer:
             return
         self._evaluated.add(candidate)
         verdict = await self.evaluate(exemplar.code, exemplar.speedup)
-        if "evaluator_error" not in verdict.reasons:
+        if not is_void(verdict):
             speedup, reasons = verdict.credited_speedup, verdict.reasons
             self.buffer.insert([Exemplar.new(identity, exemplar.code, speedup, reasons=reasons)])
         event = {"type": "exemplar", "candidate": candidate, "origin": self._prior.origin, "first": exemplar.speedup}
@@ -241,7 +251,7 @@ class Optimizer:
         self._evaluated.add(candidate)
         best = self.buffer.best(identity)
         verdict = await self.evaluate(answer.code, best.speedup if best else 0.0)
-        if "evaluator_error" in verdict.reasons:  # nothing is said about the candidate: it may be tried again
+        if is_void(verdict):  # nothing is said about the candidate: it may be tried again
             self._evaluated.discard(candidate)
         else:
             exemplar = Exemplar.new(

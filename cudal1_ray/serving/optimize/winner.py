@@ -11,7 +11,7 @@ from typing import Any
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.serving.access.scrubbing import scrub
-from cudal1_ray.serving.optimize.rounds import Optimizer, described
+from cudal1_ray.serving.optimize.rounds import JobRecord, Optimizer, described
 
 NOT_FOUND = "nothing faster found"
 
@@ -32,7 +32,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
         "accepted": sum(exemplar.step > 0 for exemplar in accepted),
         "known": sum(exemplar.step == 0 for exemplar in ranking),
         "rounds": job.record.rounds,
-        "note": job.record.note,
+        "note": _note(job.record),
         "against": aims.against,
         "device_name": job.record.device_name,
     }
@@ -57,6 +57,15 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
     best = accepted[0].speedup if accepted else 0.0
     nothing = {"found": False, "message": NOT_FOUND, "best_tried": best, "tried": tried}
     return nothing | answer | job.costs.so_far(job.spent_s())
+
+
+def _note(record: JobRecord) -> str:
+    """Return what a user should know beside the result: of the module, and of evaluations that were void."""
+    notes = [record.note] if record.note else []
+    if record.void:
+        evaluations = "an evaluation says" if len(record.void) == 1 else f"{len(record.void)} evaluations say"
+        notes.append(f"{evaluations} nothing about the candidate ({record.void[-1]})")
+    return "; ".join(notes)
 
 
 async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> list[dict[str, Any]]:

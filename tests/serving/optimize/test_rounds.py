@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ray.evaluation import EvaluationConfig
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
@@ -108,6 +108,21 @@ def test_nothing_faster_is_said_so(tmp_path, script):
     assert (result["candidates"], result["accepted"]) == (3, 1) and "code" not in result
     assert [row["reasons"] for row in result["tried"]] == [[], ["wrong_output"]]  # what was no answer is no candidate
     assert 0.0 < result["best_tried"] < AIMS.min_speedup
+
+
+def test_candidate_of_a_void_evaluation_is_tried_again_and_the_user_is_told(tmp_path, script):
+    played, events = script(answer(FAST), answer(FAST)), []
+    evaluate, unsure = played.evaluate, [Verdict.rejected("p", "unstable_timing", "evaluate it again")]
+
+    async def unsure_at_first(*arguments):
+        return unsure.pop() if unsure else await evaluate(*arguments)
+
+    played.evaluate = unsure_at_first
+    result = run(played, ExemplarBuffer.open(tmp_path), rounds=2, samples=1, events=events)
+    assert result["found"] and result["code"].strip() == FAST.strip()
+    assert result["note"] == "an evaluation says nothing about the candidate (evaluate it again)"
+    again = run(script(), ExemplarBuffer.open(tmp_path), rounds=2, before=[CHECKED, *events])
+    assert again["note"] == result["note"]
 
 
 def test_an_interrupted_job_goes_on_where_it_was(tmp_path, script):
