@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import half_width, is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.confirmation import disagreement, half_width, is_doubted, lower_of_two_that_agree
 
 PLACES = ("auto", "same_device", "another_device")
 _NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other device's fault, at the first time
@@ -89,7 +89,7 @@ class Confirmations:
         place = "another_device" if len({measurement for measurement, _ in measured}) > 1 else "same_device"
         if counting is not None:
             return replace(measured[counting][1], confirmed_on=place, remeasured=speedups)
-        detail = f"devices disagree: {', '.join(f'{speedup:.2f}x' for speedup in speedups)}"
+        detail = disagreement("devices", speedups)
         fields = {"device": verdict.device, "hardware": verdict.hardware, "candidate_hash": verdict.candidate_hash}
         return Verdict.rejected(
             verdict.problem_id, "unstable_timing", detail, confirmed_on=place, remeasured=speedups,

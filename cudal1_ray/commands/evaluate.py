@@ -29,6 +29,7 @@ from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.problems.other_forms import TASK_FILE, read_definition, read_task
+from cudal1_ray.rewards import is_void
 from cudal1_ray.source.text import decode_source
 
 _MOST_RULES = 4  # that may refuse one candidate, each measured again without
@@ -39,6 +40,7 @@ KINDS = {
     "policy": "policy: a rule in force refuses it",
     "hack": "hack: it would be credited for what it does not do",
 }
+VOID = "void: it says nothing about the candidate"  # whatever the verdict's kind
 QUICK = ("eager", "tuned_eager", "cuda_graph")  # baselines that nothing must be compiled for
 
 
@@ -330,7 +332,7 @@ def verdict_table(verdict: Verdict) -> Table:
     colour = "green" if verdict.accepted else "red"
     table.add_row("verdict", f"[bold {colour}]{verdict.status}[/]")
     if verdict.reasons:
-        table.add_row("kind", KINDS[verdict.kind])
+        table.add_row("kind", VOID if is_void(verdict) else KINDS[verdict.kind])
     for reason in verdict.reasons:
         table.add_row("reason", f"{reason}: {describe(reason)}")
         if reason in ALLOWED_BY:

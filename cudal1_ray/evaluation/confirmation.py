@@ -47,6 +47,19 @@ def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: Tim
     return None
 
 
+def disagreement(measured: str, speedups: Iterable[float]) -> str:
+    """Return the detail of a verdict where no two measurements agree: what they showed, and what a user can do.
+
+    Args:
+        measured: what each measurement is of, in the plural.
+    """
+    shown = ", ".join(f"{speedup:.2f}x" for speedup in speedups)
+    return (
+        f"its speedup is not known, since {measured} disagree: {shown}; evaluate it again while less else runs "
+        "(`cudal1 doctor` shows how steady the machine is)"
+    )
+
+
 class BestSpeedups:
     """The best credited speedup of each problem so far, among candidates evaluated together; for several threads.
 

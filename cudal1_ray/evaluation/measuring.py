@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from cudal1_ray.evaluation.compiling.compiler import Extensions
-from cudal1_ray.evaluation.confirmation import is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.confirmation import disagreement, is_doubted, lower_of_two_that_agree
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.referee.correctness import Correctness, comparison_turn, settle
 from cudal1_ray.evaluation.referee.observation import Observation, observe, profile, refuse_by_rules
@@ -72,8 +72,8 @@ class CandidateMeasurement:
             counting = lower_of_two_that_agree(intervals, self._timing)
             if counting is not None:
                 return replace(measurements[counting], remeasured=tuple(ratio for ratio, _ in intervals))
-        ratios = ", ".join(f"{trial.interval.ratio:.2f}x" for trial in measurements)
-        raise Misbehaviour("unstable_timing", f"fresh processes disagree: {ratios}")
+        speedups = [measurement.interval.ratio for measurement in measurements]
+        raise Misbehaviour("unstable_timing", disagreement("fresh processes", speedups))
 
     def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
         """Return one measurement, spread over as many fresh processes as configured; the first is checked before.

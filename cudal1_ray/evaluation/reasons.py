@@ -66,7 +66,7 @@ FAULTS = {
     "resource_exhaustion": "more processes, files or disk than allowed",
     "leftover_process": "a process of the candidate's outlived its call",
     "sticky_cuda_error": "the device context was left broken",
-    "unstable_timing": "two measurements of it disagree",
+    "unstable_timing": "measurements of it disagree, as on a machine that is too busy to measure",
 }
 EVALUATOR = {
     "reference_error": "the problem's own reference fails here",

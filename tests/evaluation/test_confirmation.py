@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from problems_for_tests import problem
+from problems_for_tests import problem, renamed
+from rich.console import Console
 
+from cudal1_ray.commands.evaluate import verdict_table
 from cudal1_ray.evaluation import TimingConfig
 from cudal1_ray.evaluation.confirmation import (
     BestSpeedups,
@@ -15,7 +19,9 @@ from cudal1_ray.evaluation.confirmation import (
     lower_of_two_that_agree,
     needs_confirmation,
 )
+from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
+from cudal1_ray.rewards import is_void
 
 
 @pytest.mark.parametrize(
@@ -67,6 +73,23 @@ def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_
     assert lower_of_two_that_agree([(3.0, 0.01), (5.0, 0.01), (9.0, 0.01)], TimingConfig()) is None
     assert lower_of_two_that_agree([(3.0, 0.1), (3.9, 0.1)], TimingConfig()) == 0
     assert lower_of_two_that_agree([(3.0, 0.01)], TimingConfig()) is None
+
+
+def test_candidate_of_which_no_two_measurements_agree_is_void_and_to_be_evaluated_again(evaluator, monkeypatch):
+    speedups = iter((9.0, 5.0, 3.5))
+
+    def measured(self, before=()):
+        return SimpleNamespace(interval=SimpleNamespace(ratio=next(speedups), half_width=0.01))
+
+    monkeypatch.setattr(CandidateMeasurement, "_measure_once", measured)
+    monkeypatch.setattr(evaluator.config.timing, "remeasure_difference", TimingConfig().remeasure_difference)
+    verdict = evaluator.evaluate(problem("chain"), renamed("chain"))
+    assert verdict.reasons == ("unstable_timing",) and is_void(verdict) and verdict.credited_speedup == 0.0
+    assert "9.00x, 5.00x, 3.50x; evaluate it again while less else runs" in verdict.detail
+    console = Console(width=400, file=io.StringIO())
+    console.print(verdict_table(verdict))
+    shown = console.file.getvalue()
+    assert "void: it says nothing about the candidate" in shown and "wrong" not in shown and verdict.detail in shown
 
 
 def test_the_width_of_a_verdicts_interval():
