@@ -53,9 +53,9 @@ def disagreement(measured: str, speedups: Iterable[float]) -> str:
     Args:
         measured: what each measurement is of, in the plural.
     """
-    shown = ", ".join(f"{speedup:.2f}x" for speedup in speedups)
+    ratios = ", ".join(f"{speedup:.2f}x" for speedup in speedups)
     return (
-        f"its speedup is not known, since {measured} disagree: {shown}; evaluate it again while less else runs "
+        f"its speedup is not known, since {measured} disagree: {ratios}; evaluate it again while less else runs "
         "(`cudal1 doctor` shows how steady the machine is)"
     )
 

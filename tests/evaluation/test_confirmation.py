@@ -88,8 +88,8 @@ def test_candidate_of_which_no_two_measurements_agree_is_void_and_to_be_evaluate
     assert "9.00x, 5.00x, 3.50x; evaluate it again while less else runs" in verdict.detail
     console = Console(width=400, file=io.StringIO())
     console.print(verdict_table(verdict))
-    shown = console.file.getvalue()
-    assert "void: it says nothing about the candidate" in shown and "wrong" not in shown and verdict.detail in shown
+    table = console.file.getvalue()
+    assert "void: it says nothing about the candidate" in table and "wrong" not in table and verdict.detail in table
 
 
 def test_the_width_of_a_verdicts_interval():
