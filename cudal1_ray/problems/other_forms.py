@@ -7,16 +7,19 @@ SOL-ExecBench and flashinfer-bench: `definition.json` with a function `run`, sym
 from __future__ import annotations
 
 import json
+import keyword
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.problems.problem import Problem, parse_problem
+from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
 from cudal1_ray.source.expressions import whole_number
 from cudal1_ray.source.nodes import class_named, function_named, required_arguments
 from cudal1_ray.source.parsing import parse_named
+from cudal1_ray.source.text import decode_source
 
 KERNELBOOK_COLUMNS = ("python_code", "entry_point")
 TASK_FILE = "func_forward.py"
@@ -66,7 +69,8 @@ def definition_files(root: Path) -> list[Path]:
 
 def read_task(file: Path, code: str) -> Problem:
     """Return the problem of a robust-kbench task, named by its folder."""
-    return parse_problem(task_source(code, str(file)), file.parent.name, origin=str(file), name=file.parent.name)
+    name = file.parent.name
+    return parse_problem(task_source(code, str(file)), problem_id_of(name), origin=str(file), name=name)
 
 
 def read_definition(file: Path) -> list[Problem]:
@@ -77,24 +81,39 @@ def read_definition(file: Path) -> list[Problem]:
     Raises:
         UserError: naming the file, what in it cannot be made into a problem, and what to do.
     """
-    definition = _object(file, file.read_text(encoding="utf-8-sig"))
+    definition = _object(file, _text(file))
     missing = [key for key in ("name", "axes", "inputs", "reference") if key not in definition]
     if missing:
         raise UserError(f"{file}: no {missing[0]!r}; a definition has name, axes, inputs and reference")
-    workloads = list(_workloads(file, str(definition["name"])))
+    for key in ("name", "reference"):
+        if not isinstance(definition[key], str):
+            raise UserError(f"{file}: {key!r} is {definition[key]!r:.60}; it must be a text")
+    for key in ("axes", "inputs"):
+        _require_objects(definition[key], key, str(file))
+    for name in definition["inputs"]:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UserError(f"{file}: input {name!r} is no name of an argument in Python")
+    reference = parse_named(definition["reference"], f"{file}: 'reference'")
+    for function in ("run", definition.get("custom_inputs_entrypoint") or "run"):
+        if not isinstance(function, str) or function_named(reference, function) is None:
+            raise UserError(f"{file}: 'reference' defines no function {function!r:.60}")
+    workloads = list(_workloads(file, definition["name"]))
     if not workloads:
         raise UserError(f"{file}: no workload; put workload.jsonl beside it, which binds the axes of type var")
     return [_problem(file, definition, workload, number) for number, workload in enumerate(workloads)]
 
 
 def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], number: int) -> Problem:
-    name = f"{re.sub(r'[^A-Za-z0-9._-]', '_', str(definition['name']))}-w{number}"
+    name = problem_id_of(f"{re.sub(r'[^A-Za-z0-9._-]', '_', definition['name'])}-w{number}")
     origin = f"{file}, workload {number}"
-    sizes = axis_sizes(definition["axes"], workload.get("axes") or {}, origin)
-    inputs, values = definition["inputs"], workload.get("inputs") or {}
+    inputs, values, bound = definition["inputs"], workload.get("inputs") or {}, workload.get("axes") or {}
+    if not isinstance(bound, dict):
+        raise UserError(f"{origin}: 'axes' is {bound!r:.60}; it must be an object with the size of each axis")
+    _require_objects(values, "inputs", origin)
+    sizes = axis_sizes(definition["axes"], bound, origin)
     entry = definition.get("custom_inputs_entrypoint")
-    if entry and any((values.get(key) or {}).get("type") == "custom" for key in inputs):
-        scalars = {key: item["value"] for key, item in values.items() if item.get("type") == "scalar"}
+    if entry and any(values.get(key, {}).get("type") == "custom" for key in inputs):
+        scalars = {key: _scalar(key, item, origin) for key, item in values.items() if item.get("type") == "scalar"}
         drawn = [f"    made = {entry}({sizes | scalars!r}, torch.device('cpu'))"]
         drawn.append(f"    return [made[name] for name in {list(inputs)!r}]")
     else:
@@ -133,15 +152,19 @@ def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[s
     dtype = SYNONYMS.get(str(spec.get("dtype")), str(spec.get("dtype")))
     kind, shape = entry.get("type"), spec.get("shape")
     if kind == "scalar":
-        return repr(entry["value"])
+        return repr(_scalar(name, entry, origin))
     advice = "write a KernelBench file whose get_inputs() makes it"
     if kind != "random":
         raise UserError(f"{origin}: input {name!r} is {kind}, which is not read here; {advice}")
     if shape is None:
         raise UserError(f"{origin}: input {name!r} is a scalar without a value; give it one in the workload")
-    extents = [axis if isinstance(axis, int) else sizes.get(axis) for axis in shape]
+    if not isinstance(shape, list):
+        raise UserError(f"{origin}: input {name!r} has the shape {shape!r:.60}; it must be a list of axes")
+    extents = [axis if isinstance(axis, int) else sizes.get(str(axis)) for axis in shape]
     if None in extents:
-        raise UserError(f"{origin}: input {name!r} has the axis {shape[extents.index(None)]!r}, which is not defined")
+        raise UserError(
+            f"{origin}: input {name!r} has the axis {shape[extents.index(None)]!r:.60}, which is not defined"
+        )
     if dtype == "bool":
         return f"torch.rand({extents!r}) < 0.5"
     if dtype not in FLOATS:
@@ -153,6 +176,14 @@ def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[s
     return f"torch.randn({extents!r}, dtype=torch.{dtype})"
 
 
+def _scalar(name: str, entry: dict[str, Any], origin: str) -> float | str:
+    """Return the value of an input that is none of tensors. Raises UserError where there is none."""
+    value = entry.get("value")
+    if not isinstance(value, (bool, int, float, str)) or (isinstance(value, float) and not math.isfinite(value)):
+        raise UserError(f"{origin}: input {name!r} has the value {value!r:.60}; a scalar is a number, a text or a bool")
+    return value
+
+
 def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict[str, int]:
     """Return {axis: size} of constant axes, of those that a workload binds, and of expressions over them.
 
@@ -162,10 +193,10 @@ def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict
     sizes: dict[str, int] = {}
     for name, axis in axes.items():
         value = axis.get("value") if axis.get("type") == "const" else bound.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             sizes[name] = value
         elif axis.get("type") != "expr":
-            raise UserError(f"{origin}: axis {name!r} has no size; bind it in the workload's axes")
+            raise UserError(f"{origin}: axis {name!r} has no size of 0 or more; bind it in the workload's axes")
     for name, axis in axes.items():
         if axis.get("type") == "expr":
             expression = str(axis.get("expression"))
@@ -184,17 +215,32 @@ def _workloads(file: Path, name: str) -> Iterator[dict[str, Any]]:
     shared = sorted(roots[0].parent.glob(f"workloads/**/{name}.jsonl")) if roots else []
     for path in [beside, *shared]:
         if path.is_file():
-            for line in path.read_text(encoding="utf-8-sig").splitlines():
+            for number, line in enumerate(_text(path).split("\n"), start=1):
                 if line.strip():
-                    row = _object(path, line)
-                    yield row.get("workload") or row
+                    row = _object(f"{path} line {number}", line)
+                    workload = row.get("workload") or row
+                    if not isinstance(workload, dict):
+                        raise UserError(f"{path} line {number}: 'workload' is {workload!r:.60}; it must be an object")
+                    yield workload
 
 
-def _object(file: Path, text: str) -> dict[str, Any]:
+def _text(file: Path) -> str:
+    try:
+        return decode_source(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _object(origin: object, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{file}: not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{origin}: not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UserError(f"{file}: holds no JSON object")
+        raise UserError(f"{origin}: holds no JSON object")
     return value
+
+
+def _require_objects(value: object, key: str, origin: str) -> None:
+    if not isinstance(value, dict) or not all(isinstance(item, dict) for item in value.values()):
+        raise UserError(f"{origin}: {key!r} is {value!r:.60}; it must be an object with an object for each name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -41,6 +42,15 @@ class Problem:
     @property
     def held_out(self) -> bool:
         return self.split == HELD_OUT
+
+
+def problem_id_of(name: str) -> str:
+    """Return the problem id of a file's or a class's name: what an id may not hold becomes a dash.
+
+    A name of which nothing is left, as one in another script, gets an id of its digest, which keeps it apart.
+    """
+    identity = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:120]
+    return identity or f"problem-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def parse_problem(

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.source.parsing import EXPRESSION, parse_expression
+from cudal1_ray.source.parsing import parse_expression
 
 # What a text may call without saying torch: `randn(64, 128)` is torch.randn(64, 128).
 TORCH_NAMES = frozenset(
     "arange empty eye full linspace normal ones rand randint randn randperm tensor zeros bfloat16 complex64 "
     "complex128 double float16 float32 float64 half int8 int16 int32 int64 long uint8".split()
 )
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub)
+_OPERATORS: dict[type[ast.operator | ast.unaryop], Callable[..., float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
+# Largest value of an expression over sizes, and of each part of it: what a size in bytes may be.
+_LARGEST = 2**63
 
 
 def call_arguments(text: str, what: str) -> tuple[list[str], dict[str, str]]:
@@ -41,15 +54,33 @@ def call_arguments(text: str, what: str) -> tuple[list[str], dict[str, str]]:
 
 
 def whole_number(text: str, sizes: Mapping[str, int]) -> int | None:
-    """Return the value of arithmetic over sizes, rounded towards zero; None for any other text, which is not run."""
+    """Return the value of arithmetic over sizes, rounded towards zero; None for any other text, which is not run, and
+    for values beyond 64 bits.
+    """
     try:
-        tree = parse_expression(text)
-        allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load, *_OPERATORS)
-        if all(isinstance(node, allowed) for node in ast.walk(tree)):
-            return int(eval(compile(tree, EXPRESSION, "eval"), {"__builtins__": {}}, dict(sizes)))
-    except (SyntaxError, NameError, ArithmeticError, TypeError, ValueError):
-        pass
-    return None
+        return int(_value(parse_expression(text).body, sizes))
+    except (SyntaxError, KeyError, ArithmeticError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> float:
+    """Return the value of a part of an expression; raises what arithmetic raises, and KeyError for what is none."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        value: float = node.value
+    elif isinstance(node, ast.Name):
+        value = sizes[node.id]
+    elif isinstance(node, ast.UnaryOp):
+        value = _OPERATORS[type(node.op)](_value(node.operand, sizes))
+    elif isinstance(node, ast.BinOp):
+        left, right = _value(node.left, sizes), _value(node.right, sizes)
+        if isinstance(node.op, ast.Pow):
+            float(left) ** float(right)  # overflows at once where whole numbers would fill the memory
+        value = _OPERATORS[type(node.op)](left, right)
+    else:
+        raise KeyError(type(node).__name__)
+    if abs(value) > _LARGEST:
+        raise OverflowError
+    return value
 
 
 def qualified(text: str, what: str, defined: frozenset[str]) -> str:

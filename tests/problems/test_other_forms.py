@@ -159,6 +159,22 @@ def test_custom_inputs_when_defined_come_from_the_definitions_function(tmp_path)
         ({}, {"inputs": {"x": {"type": "random"}, "mask": {"type": "random"}}}, "'eps' is a scalar without a value"),
         ({"axes": {"half": {"type": "expr", "expression": "open('x')"}}}, {}, "no arithmetic"),
         ({"reference": "def run(x): ("}, {}, "not valid Python"),
+        ({"reference": "x = 1"}, {}, "'reference' defines no function 'run'"),
+        ({"reference": None}, {}, "'reference' is None"),
+        ({"custom_inputs_entrypoint": "make; import os"}, {}, "no function 'make; import os'"),
+        ({"name": ["a"]}, {}, "'name' is "),
+        ({"inputs": {"x": None}}, {}, "'inputs' is "),
+        ({"inputs": {"x y": {"shape": [], "dtype": "float32"}}}, {}, "input 'x y' is no name"),
+        ({"inputs": {"x": {"shape": 4, "dtype": "float32"}}}, {}, "input 'x' has the shape 4"),
+        ({"inputs": {"x": {"shape": [["rows"]], "dtype": "float32"}}}, {}, "which is not defined"),
+        ({"axes": {"width": {"type": "const", "value": -4}}}, {}, "axis 'width' has no size of 0 or more"),
+        ({"axes": {"width": 4}}, {}, "'axes' is "),
+        ({"axes": {"half": {"type": "expr", "expression": "2**2**2**2**9"}}}, {}, "no arithmetic"),
+        ({"axes": {"half": {"type": "expr", "expression": "-" * 9999 + "1"}}}, {}, "no arithmetic"),
+        ({}, {"axes": [1]}, "workload 0: 'axes' is "),
+        ({}, {"inputs": {"eps": "random"}}, "workload 0: 'inputs' is "),
+        ({}, {"inputs": {"eps": {"type": "scalar"}}}, "input 'eps' has the value None"),
+        ({}, {"workload": "w"}, "line 1: 'workload' is 'w'"),
     ],
 )
 def test_definition_when_it_leaves_something_open_is_refused_in_one_line(tmp_path, definition, workload, says):
@@ -167,6 +183,9 @@ def test_definition_when_it_leaves_something_open_is_refused_in_one_line(tmp_pat
     with pytest.raises(UserError, match=says) as refused:
         read_definition(file)
     assert "\n" not in str(refused.value)
+    file.write_bytes(b"\xff{")
+    with pytest.raises(UserError, match="definition.json: "):
+        read_definition(file)
 
 
 def test_definition_when_it_has_no_workloads_names_the_missing_file(tmp_path):
