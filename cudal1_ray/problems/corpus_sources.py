@@ -9,6 +9,8 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.corpus import FIELDS, WRONG_PREFIX, CorpusEntry, load_corpus, parse_entry
 from cudal1_ray.problems.kernelbench import kernelbench_id
+from cudal1_ray.problems.tables import column_names, read_rows, table_files, text_of, whole_number_of
+from cudal1_ray.source.text import clean_text, decode_source
 
 BUNDLED = "bundled"
 KERNELBENCH = "kernelbench"  # the kernels that this project wrote for KernelBench's training problems
@@ -53,7 +55,7 @@ def require_corpus(source: str, key: str) -> None:
 def _find(source: str, key: str) -> tuple[list[Path], list[Path]]:
     """Return the tables and the files of candidates that a source names."""
     path = _KERNELBENCH_FILE if source == KERNELBENCH else Path(source).expanduser()
-    tables = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.suffix == ".parquet" else []
+    tables = table_files(path) if path.is_dir() else [path] if path.suffix == ".parquet" else []
     files = sorted(file for file in path.glob("*/*.py") if not file.name.startswith("_")) if path.is_dir() else []
     if not path.exists() or not (tables or files):
         named = f"{BUNDLED} or {KERNELBENCH}"
@@ -63,9 +65,9 @@ def _find(source: str, key: str) -> tuple[list[Path], list[Path]]:
 
 def _from_file(file: Path) -> CorpusEntry:
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read as UTF-8 text: {error}") from None
+        text = decode_source(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from None
     if all(f"{field}:" in text for field in FIELDS):
         return parse_entry(text, file.parent.name, file.stem, str(file))
     return make_entry(file.parent.name, file.stem, text, str(file))
@@ -102,14 +104,7 @@ def make_entry(
 
 
 def _from_table(file: Path) -> list[CorpusEntry]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        rows = pyarrow.parquet.read_table(file).to_pylist()
-        names = pyarrow.parquet.read_schema(file).names
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{file}: cannot be read as Parquet: {' '.join(str(error).split())[:200]}") from None
+    names, rows = column_names(file), read_rows(file)
     if "code" not in names or not set(_PROBLEM_COLUMNS) & set(names):
         raise UserError(
             f"{file}: has the columns {', '.join(names)}; needed are code, and problem (an id) or level and problem_id"
@@ -119,30 +114,28 @@ def _from_table(file: Path) -> list[CorpusEntry]:
 
 
 def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:
-    code = row["code"]
-    if not isinstance(code, str):
-        raise UserError(f"{origin}: column 'code' holds {code!r}; it must be a string")
     techniques = row.get("techniques") or row.get("technique") or ""
+    analysis, design = (text_of(row, name, origin) if row.get(name) else "" for name in ("analysis", "design"))
     return make_entry(
         _problem_id(row, origin),
         name,
-        code.replace("\r\n", "\n"),
+        clean_text(text_of(row, "code", origin)),
         origin,
-        analysis=row.get("analysis") or "",
-        design=row.get("design") or "",
-        technique=techniques if isinstance(techniques, str) else ", ".join(map(str, techniques)),
+        analysis=analysis,
+        design=design,
+        technique=", ".join(map(str, techniques)) if isinstance(techniques, list) else str(techniques),
         speedup=_speedup(row, origin),
     )
 
 
 def _problem_id(row: dict[str, Any], origin: str) -> str:
-    value: Any = next((row[name] for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
-    if isinstance(value, str) and not value.isdigit():
-        return value
-    try:
-        return kernelbench_id(None if row.get("level") is None else int(row["level"]), int(value))
-    except (TypeError, ValueError):
-        raise UserError(f"{origin}: problem {value!r}: must be a problem id, or a number beside a level") from None
+    column = next((name for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
+    if column is None:
+        raise UserError(f"{origin}: no problem; give a problem id, or a number beside a level")
+    if isinstance(row[column], str) and not row[column].isdigit():
+        return str(row[column])
+    level = None if row.get("level") is None else whole_number_of(row, "level", origin)
+    return kernelbench_id(level, whole_number_of(row, column, origin))
 
 
 def _speedup(row: dict[str, Any], origin: str) -> float:
@@ -152,7 +145,7 @@ def _speedup(row: dict[str, Any], origin: str) -> float:
     except (TypeError, ValueError):
         speedup = -1.0
     if not 0.0 <= speedup < float("inf"):
-        raise UserError(f"{origin}: speedup {value!r}: must be a number of 0 or more")
+        raise UserError(f"{origin}: speedup {value!r:.60}: must be a number of 0 or more")
     return speedup
 
 

@@ -16,7 +16,8 @@ from cudal1_ray.problems.other_forms import (
     read_task,
     task_files,
 )
-from cudal1_ray.problems.problem import Problem, parse_problem
+from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
+from cudal1_ray.problems.tables import column_names, read_rows, table_files, text_of, whole_number_of
 from cudal1_ray.source.text import decode_source
 
 COLUMNS = ("code", "level", "name", "problem_id")
@@ -33,8 +34,8 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     """Load the problems of a directory: `level1/12_name.py`, or the files of one level, or any `*.py` side by side.
 
     Definitions of SOL-ExecBench and flashinfer-bench and tasks of robust-kbench are read too, see `other_forms`.
-    A file without a leading number takes its own name as problem id. `levels` leaves other level folders
-    unread.
+    A file without a leading number takes its own name as problem id, with dashes for what an id may not hold. `levels`
+    leaves other level folders unread.
 
     Raises:
         UserError: naming the directory when it is missing or holds no problem, or the file that is not one.
@@ -48,13 +49,15 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
         return _unique([read_task(file, _read_text(file)) for file in tasks], str(root))
     allowed = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
-    folders += [(child, _level_of(child)) for child in root.iterdir() if child.is_dir() and _level_of(child)]
+    folders += [
+        (child, level) for child in root.iterdir() if child.is_dir() and (level := _level_of(child)) is not None
+    ]
     files = [
         (file, level)
         for folder, level in folders
         if level is None or allowed is None or level in allowed
         for file in folder.glob("*.py")
-        if not file.name.startswith(("_", "."))
+        if not file.name.startswith(("_", ".")) and not file.is_dir()
     ]
     if not files:
         raise UserError(f"problems.path: no problem file in {root}; expected level1/12_name.py or 12_name.py")
@@ -62,7 +65,7 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
 
 
 def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
-    """Load the problems of KernelBench's table: one Parquet file, or a directory of them (searched in depth).
+    """Load the problems of KernelBench's table: one Parquet file, or a directory of them (`table_files`).
 
     Columns: `code` (string), `level` (integer), `name` (string), `problem_id` (integer); others are left
     alone.
@@ -74,7 +77,7 @@ def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[
     root = Path(path).expanduser()
     if not root.exists():
         raise UserError(f"problems.path: no file {root}; give a KernelBench Parquet file, or a directory of them")
-    files = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
+    files = table_files(root) if root.is_dir() else [root]
     if not files:
         raise UserError(f"problems.path: no .parquet file under {root}")
     allowed = None if levels is None else set(levels)
@@ -109,7 +112,7 @@ def _level_of(folder: Path) -> int | None:
 def _read_file(file: Path, level: int | None) -> Problem:
     source = _read_text(file)
     numbered = _NUMBERED.fullmatch(file.stem)
-    problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else file.stem
+    problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else problem_id_of(file.stem)
     return parse_problem(source, problem_id, origin=str(file), name=file.stem, level=level)
 
 
@@ -117,7 +120,7 @@ def _read_text(file: Path) -> str:
     try:
         return decode_source(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as text: {error}") from error
+        raise UserError(f"{file}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _kernelbook_rows(rows: list[dict], file: Path) -> list[Problem]:
@@ -130,49 +133,28 @@ def _kernelbook_rows(rows: list[dict], file: Path) -> list[Problem]:
         number = row.get("uuid")
         identity = f"kernelbook-{index if number is None else number}-{name}"
         source = kernelbook_source(code, name)
-        problems.append(parse_problem(source, identity, origin=f"{origin} ({name})", name=name))
+        problems.append(parse_problem(source, problem_id_of(identity), origin=f"{origin} ({name})", name=name))
     return problems
 
 
 def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        present = pyarrow.parquet.read_schema(file).names
-        if set(KERNELBOOK_COLUMNS) <= set(present):
-            columns = [*KERNELBOOK_COLUMNS, *(["uuid"] if "uuid" in present else [])]
-            return _kernelbook_rows(pyarrow.parquet.read_table(file, columns=columns).to_pylist(), file)
-        missing = [column for column in COLUMNS if column not in present]
-        if missing:
-            raise UserError(
-                f"{file}: no column {missing[0]!r}; a KernelBench table has the columns {', '.join(COLUMNS)}"
-            )
-        rows = pyarrow.parquet.read_table(file, columns=list(COLUMNS)).to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{file}: cannot be read as Parquet: {error}") from error
+    present = column_names(file)
+    if set(KERNELBOOK_COLUMNS) <= set(present):
+        columns = [*KERNELBOOK_COLUMNS, *(["uuid"] if "uuid" in present else [])]
+        return _kernelbook_rows(read_rows(file, columns), file)
+    missing = [column for column in COLUMNS if column not in present]
+    if missing:
+        raise UserError(f"{file}: no column {missing[0]!r}; a KernelBench table has the columns {', '.join(COLUMNS)}")
     problems = []
-    for index, row in enumerate(rows):
+    for index, row in enumerate(read_rows(file, COLUMNS)):
         origin = f"{file}, row {index}"
-        level, number = (_integer(row, column, origin) for column in ("level", "problem_id"))
+        level, number = (whole_number_of(row, column, origin) for column in ("level", "problem_id"))
         if levels is not None and level not in levels:
             continue
-        for column in ("code", "name"):
-            if not isinstance(row[column], str):
-                raise UserError(f"{origin}: column {column!r} holds {row[column]!r}; it must be a string")
-        origin = f"{origin} ({row['name']})"
-        problems.append(
-            parse_problem(row["code"], kernelbench_id(level, number), origin=origin, name=row["name"], level=level)
-        )
+        code, name = (text_of(row, column, origin) for column in ("code", "name"))
+        identity, origin = kernelbench_id(level, number), f"{origin} ({name})"
+        problems.append(parse_problem(code, identity, origin=origin, name=name, level=level))
     return problems
-
-
-def _integer(row: dict, column: str, origin: str) -> int:
-    value = row[column]
-    try:
-        return int(value)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{origin}: column {column!r} holds {value!r}; it must be an integer") from error
 
 
 def _unique(problems: list[Problem], origin: str) -> list[Problem]:
@@ -184,5 +166,7 @@ def _unique(problems: list[Problem], origin: str) -> list[Problem]:
     problems = sorted(problems, key=lambda problem: problem.problem_id)
     for first, second in zip(problems, problems[1:], strict=False):
         if first.problem_id == second.problem_id:
-            raise UserError(f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}")
+            raise UserError(
+                f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}; rename one of them"
+            )
     return problems

@@ -37,7 +37,7 @@ def test_bundled_corpus_when_read_is_the_packages():
 def test_corpus_folder_when_candidates_have_no_docstring_is_read(tmp_path):
     for name, code in (("a", TRITON), ("b", CUDA), ("_skipped", CODE), ("wrong_c", CODE)):
         (tmp_path / "p1").mkdir(exist_ok=True)
-        (tmp_path / "p1" / f"{name}.py").write_text(code)
+        (tmp_path / "p1" / f"{name}.py").write_text(code, encoding="utf-8-sig")
     entries = {entry.entry_id: entry for entry in read_corpus(str(tmp_path))}
     assert list(entries) == ["p1/a", "p1/b", "p1/wrong_c"]
     assert entries["p1/a"].design == entries["p1/a"].reason == "Triton kernels: add_kernel."
@@ -77,8 +77,11 @@ def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
         ({"problem": ["p"], "source": [CODE]}, "has the columns problem, source; needed are code"),
         ({"problem": ["p"], "code": [1]}, "row 0: column 'code' holds 1"),
         ({"problem": ["p"], "code": ["x = 1"]}, "row 0: the code defines no ModelNew"),
-        ({"problem_id": [None], "code": [CODE]}, "row 0: problem None"),
+        ({"problem_id": [None], "code": [CODE]}, "row 0: no problem"),
         ({"problem": ["p"], "code": [CODE], "speedup": [-1.0]}, "row 0: speedup -1.0"),
+        ({"problem_id": [float("inf")], "code": [CODE]}, "row 0: column 'problem_id' holds inf"),
+        ({"problem_id": [1], "level": [1.5], "code": [CODE]}, "row 0: column 'level' holds 1.5"),
+        ({"problem": ["p"], "code": [CODE], "design": [5]}, "row 0: column 'design' holds 5"),
     ],
 )
 def test_corpus_table_when_it_cannot_work_names_what_is_wrong(tmp_path, columns, words):

@@ -58,9 +58,12 @@ def test_folder_when_it_is_one_level_takes_the_level_from_its_name(tmp_path):
 def test_folder_when_flat_is_read(tmp_path):
     write(tmp_path / "12_name.py")
     write(tmp_path / "my_problem.py")
+    write(tmp_path / "a copy (2).py")
+    write(tmp_path / "\u6570.py")
     write(tmp_path / "__init__.py", "")
+    (tmp_path / "folder.py").mkdir()
     problems = load_problems(ProblemsConfig(source="folder", path=str(tmp_path), held_out_fraction=0.0))
-    assert ids(problems) == ["kernelbench-p012", "my_problem"]
+    assert ids(problems) == ["a-copy--2-", "kernelbench-p012", "my_problem", "problem-a8df4050"]
     assert {(p.level, p.split) for p in problems} == {(None, "train")}
 
 
@@ -87,8 +90,13 @@ def test_problem_files_when_two_have_one_id_are_an_error(tmp_path):
 def test_parquet_when_a_file_or_a_directory_is_read(tmp_path):
     table(tmp_path / "data" / "level_1.parquet", [row(2), row(1)])
     table(tmp_path / "data" / "level_4.parquet", [row(1, level=4, code="not read (")])
+    for copy in (".cache", "spark.parquet"):
+        (tmp_path / "data" / copy).mkdir()
+    table(tmp_path / "data" / ".cache" / "level_1.parquet", [row(2)])
+    table(tmp_path / "data" / "spark.parquet" / "part-0.parquet", [row(3.0, level="2")])
     assert ids(load_parquet(tmp_path, levels=[1])) == ["kernelbench-l1-p001", "kernelbench-l1-p002"]
     assert len(load_parquet(tmp_path / "data" / "level_1.parquet")) == 2
+    assert ids(load_parquet(tmp_path / "data", levels=[2])) == ["kernelbench-l2-p003"]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +104,11 @@ def test_parquet_when_a_file_or_a_directory_is_read(tmp_path):
     [
         ([{"code": GOOD, "level": 1, "name": "x"}], "no column 'problem_id'"),
         ([row(1, code=7)], "row 0: column 'code' holds 7"),
+        ([row(1, code=GOOD.encode())], "row 0: column 'code' holds b'"),
+        ([row(1, level=1.5)], "row 0: column 'level' holds 1.5"),
+        ([row(1, level=float("inf"))], "row 0: column 'level' holds inf"),
+        ([row(1, problem_id=-3)], "row 0: column 'problem_id' holds -3"),
+        ([row(1, level=True)], "row 0: column 'level' holds True"),
         ([row(1, code=None)], "row 0: column 'code' holds None"),
         ([row(1, problem_id="one")], "row 0: column 'problem_id' holds 'one'"),
         ([row(1, level=None)], "row 0: column 'level' holds None"),
@@ -106,7 +119,7 @@ def test_parquet_table_when_wrong_names_file_row_and_column(tmp_path, rows, says
     path = table(tmp_path / "t.parquet", rows)
     with pytest.raises(UserError) as caught:
         load_parquet(path)
-    assert str(path) in str(caught.value) and says in str(caught.value)
+    assert str(path) in str(caught.value) and says in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_parquet_when_it_cannot_be_read_is_named(tmp_path):
