@@ -10,6 +10,8 @@ from pathlib import Path
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.problems import Problem, parse_problem
+from cudal1_ray.problems.files import read_problem_file
+from cudal1_ray.source.text import clean_text
 
 
 def evaluate(
@@ -67,7 +69,7 @@ def _as_code(candidate: str | Path) -> str:
         UserError: when `candidate` is neither a file nor a text.
     """
     if _is_text(candidate):
-        return str(candidate)
+        return clean_text(str(candidate))
     if not _is_file(candidate):
         raise UserError(
             f"candidate={_quoted(candidate)}: no such file; give the path of a Python file that defines ModelNew, or "
@@ -88,10 +90,10 @@ def _as_problem(problem: str | Path | Problem) -> Problem:
         return problem
     if _is_text(problem):
         return parse_problem(str(problem), "problem", origin="problem")
-    from cudal1_ray.commands.evaluate import bundled_problems, read_problem_file
-
     if _is_file(problem):
         return read_problem_file(Path(problem))
+    from cudal1_ray.commands.evaluate import bundled_problems
+
     bundled = bundled_problems()
     if str(problem) not in bundled:
         raise UserError(
@@ -104,7 +106,7 @@ def _as_problem(problem: str | Path | Problem) -> Problem:
 
 def _is_text(text_or_path: object) -> bool:
     """Return whether an argument is source code rather than a path: a path has no line break."""
-    return isinstance(text_or_path, str) and "\n" in text_or_path
+    return isinstance(text_or_path, str) and ("\n" in text_or_path or "\r" in text_or_path)
 
 
 def _is_file(path: object) -> bool:

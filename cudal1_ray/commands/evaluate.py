@@ -18,7 +18,6 @@ from rich.table import Table
 
 from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
 from cudal1_ray.commands.evaluate_run import evaluate_run
-from cudal1_ray.commands.manifest import problem_id_of
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
@@ -27,8 +26,8 @@ from cudal1_ray.evaluation.hardware import require_device
 from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
 from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
-from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, parse_problem
-from cudal1_ray.problems.other_forms import TASK_FILE, read_definition, read_task
+from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
+from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.rewards import is_void
 from cudal1_ray.source.text import decode_source
 
@@ -302,23 +301,6 @@ def read_problem(name: str) -> Problem:
     if path.is_dir():
         raise UserError(f"--problem {name}: a folder; give one KernelBench file of it")
     raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(bundled)})")
-
-
-def read_problem_file(path: Path) -> Problem:
-    """Return the problem of a KernelBench file, of a task of robust-kbench, or of a definition's first workload.
-
-    Raises:
-        UserError: naming the file, where it cannot be read or is no problem.
-    """
-    try:
-        source = decode_source(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}; give a KernelBench file") from None
-    if path.suffix == ".json":
-        return read_definition(path)[0]
-    if path.name == TASK_FILE:
-        return read_task(path.resolve(), source)
-    return parse_problem(source, problem_id_of(path), origin=str(path))
 
 
 def bundled_problems() -> dict[str, Problem]:

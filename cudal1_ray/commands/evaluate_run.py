@@ -20,7 +20,7 @@ from rich.table import Table
 
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, evaluate_pairs, report_skipped
-from cudal1_ray.commands.manifest import Pair, VerdictFile
+from cudal1_ray.commands.manifest import Pair, VerdictFile, read_any_text
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
@@ -64,7 +64,7 @@ def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = 
 
 def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pair], list[str]]:
     """Return the pairs of a folder's generations, in the order of level, problem and sample, and a line for each
-    generation without a problem.
+    generation that has no problem or cannot be read.
 
     Raises:
         UserError: when there is no folder, or no generation of these problems in it.
@@ -82,7 +82,11 @@ def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pa
         if problem is None:
             skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")
             continue
-        code = file.read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
+        try:
+            code = read_any_text(file)
+        except OSError as error:
+            skipped.append(f"{file}: {error.strerror}")
+            continue
         identity = file.name.removesuffix("_kernel.py")
         pairs.append(Pair(identity, identity, problem, code))
     if not pairs:

@@ -7,7 +7,6 @@ Python itself (a text with a line break in it). A row of verdicts is what `verdi
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +17,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import JsonLines, lock_file
 from cudal1_ray.problems import Problem, parse_problem
+from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.source.text import clean_text, decode_source
 
 FIELDS = ("id", "problem", "candidate")
@@ -94,13 +94,8 @@ def _pair(text: str, manifest: Path, where: str, lines: dict[str, int], problems
         raise UserError(f"{where}: 'id' {identity!r} is on line {lines[identity]} already; ids must differ")
     source = _field(row, "problem", where)
     if source not in problems:
-        if _is_text(source):
-            name, origin = f"problem-{candidate_hash(source)[:12]}", f"{where}: 'problem'"
-        else:
-            file = manifest.parent / source
-            name, origin = problem_id_of(file), f"{where}: 'problem' {file}"
-        problems[source] = parse_problem(_text(source, manifest, where, "problem"), name, origin=origin)
-    code = _text(_field(row, "candidate", where), manifest, where, "candidate")
+        problems[source] = _problem(source, manifest, f"{where}: 'problem'")
+    code = _code(_field(row, "candidate", where), manifest, f"{where}: 'candidate'")
     return Pair(identity, row_id, problems[source], code)
 
 
@@ -129,31 +124,37 @@ def _field(row: dict[str, Any], name: str, where: str) -> str:
     return value
 
 
-def _text(path_or_text: str, manifest: Path, where: str, name: str) -> str:
-    """Return the text itself where it has a line break, which no path of a manifest has; else the file's."""
+def _problem(path_or_text: str, manifest: Path, where: str) -> Problem:
+    """Return the problem of a text, which has a line break as no path of a manifest has; else the file's."""
+    if _is_text(path_or_text):
+        return parse_problem(path_or_text, f"problem-{candidate_hash(path_or_text)[:12]}", origin=where)
+    try:
+        return read_problem_file(manifest.parent / path_or_text)
+    except UserError as error:
+        raise UserError(f"{where} {error}") from None
+
+
+def _code(path_or_text: str, manifest: Path, where: str) -> str:
     if _is_text(path_or_text):
         return clean_text(path_or_text)
     path = manifest.parent / path_or_text
     try:
-        data = path.read_bytes()
-    except (OSError, UnicodeEncodeError) as error:
-        fault = error.strerror if isinstance(error, OSError) else "no file can have this name"
-        raise UserError(f"{where}: {name!r} {path!s:.200}: {fault}") from None
+        return read_any_text(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{where} {path!s:.200}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_any_text(path: Path) -> str:
+    """Return a candidate's text, whatever its bytes are: that it is no Python is a verdict's business."""
+    data = path.read_bytes()
     try:
         return decode_source(data)
-    except ValueError as error:
-        if name == "problem":
-            raise UserError(f"{where}: {name!r} {path}: {error}") from None
-        return clean_text(data.decode("utf-8", "replace"))  # that it is no Python is a verdict's business
+    except ValueError:
+        return clean_text(data.decode("utf-8", "replace"))
 
 
 def _is_text(path_or_text: str) -> bool:
     return "\n" in path_or_text or "\r" in path_or_text
-
-
-def problem_id_of(path: Path) -> str:
-    """Return a problem's id, which is part of file names elsewhere: what may not be in it becomes a dash."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:120] or "problem"
 
 
 def verdict_row(pair: Pair, verdict: Verdict, config: EvaluationConfig) -> dict[str, Any]:

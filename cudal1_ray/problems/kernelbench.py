@@ -166,7 +166,6 @@ def _unique(problems: list[Problem], origin: str) -> list[Problem]:
     problems = sorted(problems, key=lambda problem: problem.problem_id)
     for first, second in zip(problems, problems[1:], strict=False):
         if first.problem_id == second.problem_id:
-            raise UserError(
-                f"{origin}: {first.name!r} and {second.name!r} have one problem id, {first.problem_id}; rename one of them"
-            )
+            both = f"{first.name!r} and {second.name!r} have one problem id, {first.problem_id}"
+            raise UserError(f"{origin}: {both}; rename one of them")
     return problems

@@ -62,9 +62,12 @@ def test_read_generations_when_a_problem_is_unknown_skips_it_and_keeps_the_order
     for name in ("level_1_problem_10_sample_0", "level_1_problem_2_sample_0", "level_3_problem_1_sample_0"):
         (tmp_path / f"{name}_kernel.py").write_text(RIGHT)
     (tmp_path / "eval_results.json").write_text("{}")
+    (tmp_path / "level_1_problem_2_sample_1_kernel.py").write_text(RIGHT, encoding="utf-8-sig")
+    (tmp_path / "level_1_problem_2_sample_2_kernel.py").mkdir()
     pairs, skipped = read_generations(tmp_path, problems(2, 10))
-    assert [pair.identity for pair in pairs] == ["level_1_problem_2_sample_0", "level_1_problem_10_sample_0"]
-    assert len(skipped) == 1 and "problem 1 of level 3" in skipped[0]
+    names = [pair.identity.removeprefix("level_1_problem_") for pair in pairs]
+    assert names == ["2_sample_0", "2_sample_1", "10_sample_0"] and {pair.code for pair in pairs} == {RIGHT}
+    assert "sample_2_kernel.py: Is a directory" in skipped[0] and "problem 1 of level 3" in skipped[1]
     with pytest.raises(UserError, match="holds no generation"):
         read_generations(tmp_path.parent, problems(2))
 

@@ -21,6 +21,7 @@ def folder(tmp_path):
     (tmp_path / "chain.py").write_text(PROBLEM)
     (tmp_path / "new.py").write_text(HONEST)
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00class")
+    (tmp_path / "broken.json").write_text("{}")
     (tmp_path / "hex.py").write_bytes(f"# coding: hex\n{PROBLEM}".encode())
     return tmp_path
 
@@ -56,6 +57,7 @@ def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(f
         (GOOD | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
         (GOOD | {"id": "b", "problem": "binary.py"}, "'problem'"),
         (GOOD | {"id": "b", "problem": "hex.py"}, "'hex' is not a text encoding"),
+        (GOOD | {"id": "b", "problem": "broken.json"}, "'problem'"),
         (GOOD | {"id": "b", "candidate": "\ud800.py"}, "'candidate'"),
         (GOOD | {"id": "b", "candidate": "a" * 3000}, "File name too long"),
     ],
