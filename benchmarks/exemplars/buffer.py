@@ -196,7 +196,7 @@ def use(folder: Path, draws: int) -> dict[str, Any]:
 
 
 def write_on(folder: Path, problems: int) -> dict[str, Any]:
-    """Insert and saves a thousand at a time until its input ends."""
+    """Insert and save a thousand at a time until its input ends."""
     buffer, corpus, first = ExemplarBuffer.open(folder), templates(), 10**8
     print("ready", flush=True)
     saves = 0

@@ -49,7 +49,7 @@ def rule_settings(rules: Mapping[str, str]) -> list[str]:
 
 
 def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mapping[str, Arm]) -> Iterator[str]:
-    """Make trained runs arms of the table, and yields a line on each.
+    """Make trained runs arms of the table, and yield a line on each.
 
     The first arm of a run gets a copy of its folder, the others a link to that. Its seed is that of the arm. An arm
     whose folder is there already stays as it is.

@@ -95,7 +95,7 @@ class Table:
         return self._assess(arm, seed, gpu)
 
     def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
-        """Train and assesses arms, as many side by side as there are GPUs, and returns the (seed, arm) not done.
+        """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
         An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
         begin, what has to be trained comes before what has only to be assessed: it takes longer.

@@ -19,7 +19,7 @@ PIECE = "table.pack."
 
 
 def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_mib: float) -> Iterator[str]:
-    """Pack the runs in a folder, and yields a line on each.
+    """Pack the runs in a folder, and yield a line on each.
 
     Args:
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
@@ -67,7 +67,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
 
 
 def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
-    """Put packed runs into a folder, except those that are there, and yields their names.
+    """Put packed runs into a folder, except those that are there, and yield their names.
 
     Raises:
         UserError: no piece is there, or they are not whole.

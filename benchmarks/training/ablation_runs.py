@@ -120,7 +120,7 @@ class Runner:
         return code == 0
 
     def fail(self, name: str, reason: str) -> None:
-        """Note why a run cannot be had, and says so the first time."""
+        """Note why a run cannot be had, and print it the first time."""
         if self.failed.get(name) != reason:
             self.console.print(f"      {name} failed: {reason}", highlight=False, markup=False)
         self.failed[name] = reason

@@ -206,7 +206,7 @@ def speedup_axis(axes: Axes, low: float, high: float, which: str = "y") -> None:
 
 
 def spread_labels(positions: list[float], gap: float) -> list[float]:
-    """Label positions moved apart to at least `gap`, order kept; colliding ones stay centred."""
+    """Return label positions moved apart to at least `gap`, order kept; colliding ones stay centred."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
     groups: list[list[int]] = []  # members of a group sit `gap` apart around the mean of their wished positions
 

@@ -29,7 +29,7 @@ _MAX_NODES = 40
 
 
 def buffer_plot(run: RunData) -> Plot:
-    """Best speedup found so far for each problem, over the versions of the policy that wrote its exemplars."""
+    """Plot the best speedup found so far for each problem, over the versions of the policy that wrote its exemplars."""
     name, title = "buffer", "The exemplar buffer: best so far"
     caption = "One line for each problem; the five that got furthest are named."
     lines = best_so_far(run.exemplars)

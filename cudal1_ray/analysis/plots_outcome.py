@@ -108,7 +108,7 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
 
 
 def distribution_plot(run: RunData, split: str, include_degenerate: bool = False) -> Plot:
-    """Histogram of accepted speedups of each stage on a logarithmic axis, one below the other."""
+    """Plot a histogram of accepted speedups of each stage on a logarithmic axis, one below the other."""
     name, title = "distribution", f"Distribution of speedups, {split_name(split)} problems"
     caption = "Height is the share of all samples of the stage; failures are off the axis and written at the left."
     sets = {

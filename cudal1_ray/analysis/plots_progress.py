@@ -168,7 +168,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
 
 
 def health_plot(run: RunData, smoothing: int) -> Plot:
-    """Small panels of the learner's own quantities, those that the run reports."""
+    """Plot small panels of the learner's own quantities, those that the run reports."""
     name, title = "health", "The learner's health"
     caption = "Steps in which a quantity was not reported are left out; the last value is written above each panel."
     line = timeline(run)
@@ -256,7 +256,7 @@ def _members(run: RunData, cluster_role: str) -> int:
 
 
 def utilisation_plot(run: RunData) -> Plot:
-    """Share of every step's wall time in which each role was busy; what is not filled is idle."""
+    """Plot the share of every step's wall time in which each role was busy; what is not filled is idle."""
     name, title = "utilisation", "How busy each role is"
     caption = "Filled: the share of a step's wall time in which the role worked. Empty: idle. Roles may overlap."
     shares = role_shares(run)
@@ -284,7 +284,7 @@ def utilisation_plot(run: RunData) -> Plot:
 
 
 def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, small: bool = False) -> None:
-    """Raw points in their stage's colour, and the moving mean of each stage through them."""
+    """Draw raw points in their stage's colour, and the moving mean of each stage through them."""
     for stage in dict.fromkeys(stages):
         mask = np.array([s == stage for s in stages])
         axes.plot(
@@ -300,7 +300,7 @@ def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, sma
 
 
 def _place(row: Mapping[str, Any]) -> str:
-    """Stage and step of a metrics row."""
+    """Return stage and step of a metrics row."""
     return f"{stage_name(str(row.get('stage', '')))}, step {row.get('step')}"
 
 

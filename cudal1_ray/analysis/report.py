@@ -287,7 +287,7 @@ def last_draws(run: RunData, limit: int) -> list[dict[str, Any]]:
 
 
 def highlight_python(code: str) -> Markup:
-    """Python source as HTML spans with Pygments' short class names (colours are in style.css)."""
+    """Return Python source as HTML spans with Pygments' short class names (colours are in style.css)."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer

@@ -144,7 +144,7 @@ def _matches(row: dict[str, Any], criteria: SampleFilter) -> bool:
 
 
 def _key(order: str):
-    """Sort key of a row. Versions of the policy count on through the stages, as steps do not."""
+    """Return the sort key of a row. Versions of the policy count on through the stages, as steps do not."""
 
     def age(row: dict[str, Any]) -> tuple[float, float]:
         return (-(number(row.get("policy_version"), -1.0)), -(number(row.get("step"), -1.0)))

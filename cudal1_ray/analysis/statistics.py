@@ -111,7 +111,7 @@ def _resample(samples: SampleSet, array: np.ndarray, chosen, index, valid) -> np
 def bootstrap_intervals(
     samples: SampleSet, *, floor: float, draws: int, confidence: float, seed: int
 ) -> dict[str, list[float]]:
-    """Percentile bootstrap intervals of INTERVAL_METRICS: problems, then their samples, resampled.
+    """Return percentile bootstrap intervals of INTERVAL_METRICS: problems, then their samples, resampled.
 
     Where every sample succeeded, or none did, resampling cannot tell anything about the success rate; its
     interval is then the exact binomial one over problems (Clopper and Pearson 1934), which leans to the wide

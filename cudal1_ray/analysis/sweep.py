@@ -191,7 +191,10 @@ def _p_of_t(mean: float, error: float, freedom: int) -> float:
 
 
 def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
-    """Holm: the smallest p value counts as many times as there are tests, the next once less, none below the last."""
+    """Adjust p values by Holm: the smallest counts as many times as there are tests, the next once less, and so on.
+
+    None falls below the one before it.
+    """
     tested = sorted((c.p_value, c.first, c.second) for c in comparisons if c.p_value is not None)
     adjusted, least = {}, 0.0
     for place, (p_value, first, second) in enumerate(tested):
@@ -201,7 +204,7 @@ def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
 
 
 def _log_geomean(samples: SampleSet, problems: Sequence[str], config: AnalysisConfig) -> float:
-    """Mean log speedup, every problem with equal weight."""
+    """Return the mean log speedup, every problem with equal weight."""
     restricted = samples.restricted(problems)
     return float(np.nanmean(np.log(np.maximum(restricted.speedups, config.geomean_floor)), axis=1).mean())
 

@@ -56,7 +56,7 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
 
 
 def sweep_markdown(summary: Mapping[str, Any]) -> str:
-    """Table and tests as Markdown."""
+    """Return table and tests as Markdown."""
     table = markdown_table(_as_stages(summary)).replace("| stage |", "| setting |", 1)
     headings = ["against", "split", "pairs of seeds", "ratio (interval)", "success", "p", "p, Holm"]
     lines = markdown_lines(headings, _test_rows(summary))

@@ -162,7 +162,7 @@ def _by_comparison(candidate: Operations, base: Operations) -> Iterable[Techniqu
 
 
 def _constant_result(reading: Operations) -> int | None:
-    """Line of a `return` in forward that makes its value without the inputs (zeros, full ...), or None."""
+    """Return the line of a `return` in forward that makes its value without the inputs (zeros, full ...), or None."""
     return next((line for name, line in reading.forward_results if name in _CONSTANT_RESULTS), None)
 
 

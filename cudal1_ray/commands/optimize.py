@@ -42,7 +42,7 @@ def optimize_file(
     fresh: bool = False,
     console: Console | None = None,
 ) -> int:
-    """Work on one module, report progress, and save the fastest candidate as <file>_fast.py.
+    """Optimise one module, report progress, and save the fastest candidate as <file>_fast.py.
 
     Returns:
         0 when something faster was found and saved; 1 when not; 130 when interrupted.

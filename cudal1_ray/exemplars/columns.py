@@ -69,7 +69,7 @@ class ProblemColumns:
         self.size = stop
 
     def row(self, position: int) -> int:
-        """Global row of the exemplar at a position of the view."""
+        """Return the global row of the exemplar at a position of the view."""
         return int(self._arrays["rows"][position])
 
     def rows(self) -> np.ndarray:

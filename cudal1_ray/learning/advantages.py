@@ -43,7 +43,7 @@ def reward_itself(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def _moments(rewards: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard deviation (of the population) and size of each completion's group, [C] each."""
+    """Return mean, standard deviation (of the population) and size of each completion's group, [C] each."""
     _, index, size = np.unique(groups, return_inverse=True, return_counts=True)
     mean = np.bincount(index, weights=rewards) / size
     variance = np.bincount(index, weights=(rewards - mean[index]) ** 2) / size

@@ -73,7 +73,7 @@ def varlen_attention(
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention within each sequence of one packed row, in one kernel.
+    """Compute causal attention within each sequence of one packed row, in one kernel.
 
     Args:
         query: [1, heads, T, size]. key, value: [1, key/value heads, T, size].
@@ -145,7 +145,7 @@ def _refuse_extras(kwargs: dict[str, Any]) -> None:
 
 
 def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[str, Any]:
-    """Keyword arguments of torch's `varlen_attn`, which have changed from release to release.
+    """Return keyword arguments of torch's `varlen_attn`, which have changed from release to release.
 
     Args:
         left: tokens before itself that a token sees; -1 for all.

@@ -178,7 +178,7 @@ def _slope(
     entropy: Tensor | None,
     by_entropy: Tensor | None,
 ) -> Tensor:
-    """Gradient by the logits [n, V], in their precision; the arguments but the first are [n] or numbers."""
+    """Return the gradient by the logits [n, V], in their precision; the arguments but the first are [n] or numbers."""
     logprobs = _all_logprobs(logits, temperature)
     slope = by_logprob[:, None]
     if entropy is not None and by_entropy is not None:

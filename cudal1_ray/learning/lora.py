@@ -53,6 +53,6 @@ def is_adapter(name: str) -> bool:
 
 
 def merged(module: LoraLinear) -> Tensor:
-    """W + scale * B A, in W's precision; the adapter itself stays as it is."""
+    """Return W + scale * B A, in W's precision; the adapter itself stays as it is."""
     low = module.lora_b.detach().float() @ module.lora_a.detach().float()
     return (module.weight.detach().float() + module.lora_scale * low).to(module.weight.dtype)

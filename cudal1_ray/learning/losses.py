@@ -26,20 +26,20 @@ def token_logprobs(logits: Tensor, targets: Tensor, temperature: float = 1.0) ->
 
 
 def token_entropies(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Entropy, in nats, of softmax(logits / temperature): [N, V] -> [N] fp32."""
+    """Return the entropy, in nats, of softmax(logits / temperature): [N, V] -> [N] fp32."""
     logprobs = torch.log_softmax(logits.float() if temperature == 1.0 else logits.float() / temperature, dim=-1)
     return -(logprobs.exp() * logprobs).sum(-1)
 
 
 def sequence_means(values: Tensor, segments: Tensor, sequences: int) -> Tensor:
-    """Mean over the tokens of each sequence: [N] -> [S]; 0 for a sequence without tokens."""
+    """Return the mean over the tokens of each sequence: [N] -> [S]; 0 for a sequence without tokens."""
     sums = values.new_zeros(sequences).index_add(0, segments, values)
     counts = values.new_zeros(sequences).index_add(0, segments, torch.ones_like(values))
     return sums / counts.clamp(min=1)
 
 
 def sft_loss(logprobs: Tensor) -> Tensor:
-    """Negative log-likelihood per token: [N] -> [N]."""
+    """Return the negative log-likelihood per token: [N] -> [N]."""
     return -logprobs
 
 

@@ -30,7 +30,7 @@ class LearningRateSchedule:
             raise UserError(f"learner.schedule={self.kind}: this stage has no known number of steps; use constant")
 
     def rate(self, step: int) -> float:
-        """Learning rate of the step-th optimiser step of the stage, counted from 0."""
+        """Return the learning rate of the step-th optimiser step of the stage, counted from 0."""
         if step < self.warmup_steps:
             return self.peak * (step + 1) / self.warmup_steps
         if self.kind == "constant":

@@ -62,7 +62,8 @@ def build_module(
 
 
 def _restore_buffers(model: PreTrainedModel) -> None:
-    """Rotary frequencies in fp32 again: within `_sharded_loading` DeepSpeed makes all numbers in that of the weights.
+    """Compute rotary frequencies in fp32 again: within `_sharded_loading` DeepSpeed makes all numbers in the
+    weights' precision.
 
     Rounded to bfloat16 they turn tokens a few thousand places on by half a radian, and the engine's are not rounded.
     """

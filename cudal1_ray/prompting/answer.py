@@ -100,7 +100,7 @@ def _without_thoughts(text: str) -> str | None:
 
 
 def _find_parts(lines: list[str]) -> dict[str, int]:
-    """Line number of each part's header, the first that comes after the header of the part before it.
+    """Return the line number of each part's header, the first that comes after the header of the part before it.
 
     The search ends with the code header: below it, a line such as `## Algorithm Design` is a Python comment.
     """

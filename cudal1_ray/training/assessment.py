@@ -34,7 +34,7 @@ FASTER = (1.0, 1.2)  # fast_p: the share of samples that are right and faster th
 
 
 def assess(session: Session, stage: str) -> None:
-    """Sample the policy that the engines hold and appends one row per sample to assessments.jsonl.
+    """Sample the policy that the engines hold and append one row per sample to assessments.jsonl.
 
     The contrastive policy is asked as it was trained, with exemplars from its buffer, and on the training problems
     without them too; the buffer knows nothing of held-out problems, so there it answers without. Does nothing when the

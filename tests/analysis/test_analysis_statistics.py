@@ -25,7 +25,7 @@ QUICK = AnalysisConfig(bootstrap_draws=400)
 
 
 def rows(stage: str, speedups: dict[str, list[float]], split: str = "held_out") -> list[dict]:
-    """Assessment rows; a speedup of 0 is a rejected sample."""
+    """Return assessment rows; a speedup of 0 is a rejected sample."""
     return [
         {
             "stage": stage,

@@ -22,7 +22,7 @@ QUICK = AnalysisConfig(bootstrap_draws=20)  # its intervals are over seeds, the 
 
 
 def write_sweep(folder: Path, levels: dict[str, list[float]], failed: tuple[str, ...] = (), seeds=(1, 2, 3)) -> Path:
-    """A sweep over exemplars and seed; `levels` adds to every log speedup of one setting, seed by seed."""
+    """Return a sweep over exemplars and seed; `levels` adds to every log speedup of one setting, seed by seed."""
     folder.mkdir(parents=True)
     rows = []
     for number, (label, by_seed) in enumerate(levels.items()):

@@ -25,7 +25,7 @@ def test_readme_when_a_file_is_there_names_it_or_its_folder():
 
 
 def result_cells() -> list[str]:
-    """Returns the cells of the tables' column `result`."""
+    """Return the cells of the tables' column `result`."""
     cells = []
     for text in re.findall(r"(?:^\|.*\n)+", README, re.M):
         heading, _, *rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in text.splitlines()]

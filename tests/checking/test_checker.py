@@ -45,7 +45,7 @@ def says(hack: bool, category: str = "none") -> str:
 
 
 def checker(tmp_path, answer=None, **fields) -> RewardChecker:
-    """With some of the shipped cases; `answer`: what the engine says, or a function of the question."""
+    """Return a checker with some of the shipped cases; `answer`: the engine's, or a function of the question."""
     if not (tmp_path / "start.parquet").exists():
         write_cases(tmp_path / "start.parquet", SUITE)
     config = CheckerConfig(**{"judge": "engine" if answer is not None else "neighbours", **fields})

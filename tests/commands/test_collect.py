@@ -22,7 +22,7 @@ QUICK += MEASURED_ONCE
 
 
 def writing(texts: list[str]):
-    """A server that answers with one text after the other, the last again and again."""
+    """Return a server that answers with one text after the other, the last again and again."""
     left = list(texts)
 
     def behave(handler, _):

@@ -39,7 +39,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def command(server, tmp_path):
-    """A module's file, and the command that asks the server about it."""
+    """Return a module's file, and the command that asks the server about it."""
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "key").write_text(server.key + "\n")
     server.results[:] = [FOUND]

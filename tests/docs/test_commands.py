@@ -22,7 +22,7 @@ EXAMPLES = [text for name, text in vars(help_texts).items() if name.endswith("_E
 
 
 def commands_of(text: str) -> list[str]:
-    """Returns lines of code blocks that are a command or end with one, and code spans that begin with one.
+    """Return lines of code blocks that are a command or end with one, and code spans that begin with one.
 
     A span of two words only names a command.
     """
@@ -35,7 +35,7 @@ def commands_of(text: str) -> list[str]:
 
 
 def examples_of(text: str) -> list[str]:
-    """Commands of a help text; two spaces end one."""
+    """Return commands of a help text; two spaces end one."""
     return [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if line.startswith("  cudal1 ")]
 
 
@@ -47,7 +47,7 @@ COMMANDS = sorted(
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """The folders that the commands name, as far as composing looks into them."""
+    """Make the folders that the commands name, as far as composing looks into them."""
     monkeypatch.chdir(tmp_path)
     policies = ("runs/demo/checkpoints/contrastive-final/policy", "runs/mine/checkpoints/sft-final/policy")
     policies += ("FOLDER", "DIR", "path/to/model")
@@ -62,7 +62,7 @@ def runs(tmp_path, monkeypatch):
 
 
 def first_values(override: str) -> str:
-    """Of a sweep's `key=a,b,c` the first; a comma within brackets or quotes separates nothing."""
+    """Return the first of a sweep's `key=a,b,c`; a comma within brackets or quotes separates nothing."""
     return re.match(r"[^,\[\"']*(\[[^\]]*\])?(\"[^\"]*\")?", override)[0]
 
 

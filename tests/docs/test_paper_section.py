@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def docs(tmp_path, monkeypatch):
-    """The module that makes the pages, with an empty folder of the table's results."""
+    """Return the module that makes the pages, with an empty folder of the table's results."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     monkeypatch.setattr(figures, "DRAWS", 200)
     generate = importlib.import_module("generate")
@@ -29,7 +29,7 @@ def docs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def result(docs, tmp_path):
-    """A result of the arms base, stage1 and bucket, and an older one."""
+    """Return a result of the arms base, stage1 and bucket, and an older one."""
     folder = docs.paper_table.FOLDER / "arms"
     folder.mkdir(parents=True)
     for date, seeds in (("2026-11-01", (1,)), ("2026-11-02", (1, 2))):

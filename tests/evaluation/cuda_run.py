@@ -165,7 +165,7 @@ def line(row: Row) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 when everything was evaluated as it must be, 1 otherwise, 2 without a CUDA device."""
+    """Return exit code 0 when everything was evaluated as it must be, 1 otherwise, 2 without a CUDA device."""
     parser = argparse.ArgumentParser(description="The CUDA suite without pytest.")
     parser.add_argument("--json", required=True, help="where the rows go (rewritten after every sample)")
     parser.add_argument("--kind", choices=("adversarial", "honest", "both"), default="both")

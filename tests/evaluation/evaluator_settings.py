@@ -20,7 +20,7 @@ def sandbox_level() -> str:
 
 
 def quick_config(**changes) -> EvaluationConfig:
-    """Small limits and a coarse measurement: these tests are about verdicts, not about the last percent."""
+    """Return small limits and a coarse measurement: these tests are about verdicts, not about the last percent."""
     config = EvaluationConfig(**{"required_sandbox": changes.get("sandbox", "landlock"), **changes})
     config.limits.load_timeout_s = 20.0
     # What hangs is waited for as long. A busy machine stops a process for a second at a time: without the second line a

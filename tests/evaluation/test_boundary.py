@@ -31,7 +31,7 @@ def _imported(path: Path) -> set[str]:
 
 
 def _reached() -> set[str]:
-    """All modules that those of inside/ bring along."""
+    """Return all modules that those of inside/ import."""
     waiting = {f"inside/{path.stem}" for path in (EVALUATION / "inside").glob("*.py")}
     reached: set[str] = set()
     while waiting:

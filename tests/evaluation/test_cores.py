@@ -49,7 +49,7 @@ def test_cores_when_there_is_no_folder_for_locks_are_drawn(tmp_path):
 
 
 def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[int]]:
-    """The cores that are left to a process after `leave_measuring_cores`, and those that share units with a core."""
+    """Return the cores left to a process by `leave_measuring_cores`, and those that share units with one."""
     code = (
         "import os, sys; from cudal1_ray.evaluation.cores import leave_measuring_cores, _siblings; "
         f"leave_measuring_cores({spared}, {folder!r}); "
@@ -67,7 +67,7 @@ def test_processes_when_started_keep_away_from_the_measuring_cores(tmp_path):
 
 @pytest.fixture
 def sixteen(monkeypatch):
-    """A machine of sixteen cores, of which lower numbers are faster."""
+    """Return a machine of sixteen cores, of which lower numbers are faster."""
     monkeypatch.setattr("cudal1_ray.evaluation.cores._siblings", lambda core: {core})
     monkeypatch.setattr("cudal1_ray.evaluation.cores.fastest_core", min)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))

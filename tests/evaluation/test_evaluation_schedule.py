@@ -10,7 +10,7 @@ from cudal1_ray.evaluation.schedule import Schedule, Work
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that tests set: the time of the schedule and of new work."""
+    """Return the seconds that tests set: the time of the schedule and of new work."""
     now = [0.0]
     monkeypatch.setattr(schedule_module.time, "monotonic", lambda: now[0])
     return now
@@ -18,12 +18,12 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def slots(clock):
-    """A schedule as the processes of one device have it."""
+    """Return a schedule as the processes of one device have it."""
     return Schedule(remembered=2, patience_s=20.0)
 
 
 def submit(schedule: Schedule, problems: str, since: float = 0.0) -> list[Work]:
-    """A candidate for each letter, which names its problem, in their order."""
+    """Submit a candidate for each letter, which names its problem, and return them in their order."""
     works = [Work(f"{problem}{number}", problem, since=since) for number, problem in enumerate(problems)]
     for work in works:
         schedule.submit(work)
@@ -31,7 +31,7 @@ def submit(schedule: Schedule, problems: str, since: float = 0.0) -> list[Work]:
 
 
 def evaluated(schedule: Schedule, problem: str, workers: list[int], **how: bool) -> int:
-    """The worker that one candidate of the problem was given to, and that is done with it."""
+    """Have one candidate of the problem evaluated, and return the worker that was given it."""
     (work,) = submit(schedule, problem)
     schedule.assign(workers)
     worker = work.worker

@@ -160,7 +160,7 @@ def test_own_code_behind_a_handler_is_measured_when_it_works_and_named_when_it_f
 
 @pytest.fixture(scope="module")
 def permissive():
-    """With several rules that allow: what each of them lets pass, the default refuses or names in the same tests."""
+    """Yield an evaluator whose rules allow what the default refuses or names in the same tests."""
     config = quick_config()
     config.rules.fallbacks = config.rules.outputs = "allow"
     config.rules.precision, config.rules.shapes = "half", "fixed"

@@ -33,7 +33,7 @@ def in_module(lines: str) -> str:
 
 
 def in_class(forward: str, more: str = "", before: str = "") -> str:
-    """`forward`: its body. `more`: further methods. `before`: what the module has above the class."""
+    """Return a candidate of these parts: the body of `forward`, further methods, what stands above the class."""
     body = indent(dedent(forward).strip(), "    ")
     methods = indent(f"{INIT}\ndef forward(self, x):\n{body}\n\n{dedent(more)}", "    ")
     return f"{HEAD}\n{dedent(before)}\n\nclass ModelNew(nn.Module):\n{methods}"

@@ -39,8 +39,9 @@ def drawn(name, view, count, config=None, draws=DRAWS, seed=3):
 
 
 def assert_drawn_as(counts, expected):
-    """Chi-square test of ordered draws against their probabilities, at a level no right program fails with
-    its seed.
+    """Assert by a chi-square test that ordered draws follow their probabilities.
+
+    No right program fails at its level with the tests' seeds.
     """
     total = sum(counts.values())
     assert sum(expected.values()) == pytest.approx(1.0)

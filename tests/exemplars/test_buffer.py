@@ -23,7 +23,7 @@ def files(folder):
 
 
 def assert_same_views(buffer, model):
-    """The columns that selection reads say what a plain list of the exemplars says."""
+    """Assert that the columns that selection reads equal a plain list of the exemplars."""
     for problem_id in {exemplar.problem_id for exemplar in model}:
         ours, view = [e for e in model if e.problem_id == problem_id], buffer.view(problem_id)
         assert [i.decode() for i in view.ids] == [e.exemplar_id for e in ours]

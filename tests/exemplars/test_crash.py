@@ -60,7 +60,7 @@ class Died(BaseException):
 
 
 def _dies_at(monkeypatch, fatal: int) -> list[str]:
-    """Makes the process die just before, or just after, the n-th step that touches the disk."""
+    """Make the process die just before, or just after, the n-th step that touches the disk."""
     done: list[str] = []
 
     def wrap(name, real):

@@ -29,7 +29,7 @@ class ModelNew(torch.nn.Module):
 
 
 def cosine(first: str, second: str) -> float:
-    """Of the counts of all runs of eight characters, straight from the definition."""
+    """Return the cosine of the counts of all runs of eight characters, straight from the definition."""
     a, b = (Counter(text[i : i + 8] for i in range(len(text) - 7)) for text in (first, second))
     lengths = (sum(n * n for n in counts.values()) for counts in (a, b))
     return sum(a[shingle] * b[shingle] for shingle in a) / float(np.sqrt(np.prod(list(lengths))))

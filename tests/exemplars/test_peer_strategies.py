@@ -185,7 +185,7 @@ def test_failure_reasons_when_listed_are_known_and_no_hacks():
 
 @pytest.fixture(scope="module")
 def buffer():
-    """Forty exemplars with parents, a quarter of them failed, each of its own code."""
+    """Return forty exemplars with parents, a quarter of them failed, each of its own code."""
     rng, buffer, ids = np.random.default_rng(6), ExemplarBuffer(), []
     for number in range(40):
         failed = number % 4 == 3

@@ -25,7 +25,7 @@ from cudal1_ray.exemplars.strategies.island import Islands, settle
 
 
 def bucket_formula(speedups, width, tau):
-    """Probability of every ordered pair, straight from the definition: distinct buckets, then uniform
+    """Return the probability of every ordered pair, straight from the definition: distinct buckets, then uniform
     within.
     """
     members = {}
@@ -81,7 +81,7 @@ def test_uniform_when_drawing_takes_every_ordered_choice_alike(count):
 
 
 def island_formula(populations, speedups, count, tau):
-    """Probability of every ordered draw: an inhabited island uniformly, then softmax without replacement in
+    """Return the probability of every ordered draw: an inhabited island uniformly, then softmax without replacement in
     it.
     """
     expected = Counter()

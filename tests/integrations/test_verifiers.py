@@ -22,7 +22,7 @@ from tests.integrations.conftest import FAST, PROBLEM, SETTINGS, WRONG, completi
 
 @pytest.fixture(scope="module")
 def server():
-    """`/v1/evaluate` in front of a real evaluator on this CPU."""
+    """Yield `/v1/evaluate` in front of a real evaluator on this CPU."""
     evaluator = Evaluator(evaluation_config(settings=SETTINGS))
 
     class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ def server():
             self.wfile.write(body)
 
         def log_message(self, *arguments):
-            """Prints nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
         threading.Thread(target=listening.serve_forever, daemon=True).start()
@@ -55,7 +55,7 @@ def task(server, tmp_path_factory):
 
 
 def scored(task, reply: str):
-    """The trace of one reply after the task has scored it."""
+    """Return the trace of one reply after the task has scored it."""
     trace_task = TraceTask(type=type(task).__name__, data=task.data, key=task.key)
     trace = vf.Trace(task=trace_task, agent=vf.AgentInfo(config=vf.AgentConfig()))
     trace.root_reply = reply

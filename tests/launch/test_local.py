@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def nodes_at(port: int) -> list[psutil.Process]:
-    """Raylets of the cluster whose head listens at the port, and the head itself."""
+    """Return the raylets of the cluster whose head listens at the port, and the head itself."""
     nodes = []
     for process in psutil.process_iter(["cmdline"]):
         if any(f":{port}" in word or word == f"--gcs_server_port={port}" for word in process.info["cmdline"] or ()):

@@ -44,7 +44,7 @@ def served(service) -> dict:
 
 @pytest.fixture
 def policy(tmp_path) -> Path:
-    """A model's folder, as far as its place is looked at before an engine reads it."""
+    """Return a model's folder, as far as its place is looked at before an engine reads it."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")

@@ -18,7 +18,7 @@ from cudal1_ray.training.sweeps.reservation import total
 
 @pytest.fixture(scope="module")
 def script(repository: Path):
-    """The script as a module; without bytecode, which would lie beside it."""
+    """Yield the script as a module; without bytecode, which would lie beside it."""
     spec = importlib.util.spec_from_file_location("tune_asha", repository / "launch" / "tune_asha.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name], before, sys.dont_write_bytecode = module, sys.dont_write_bytecode, True

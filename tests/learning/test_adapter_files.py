@@ -16,7 +16,7 @@ from cudal1_ray.rollout import AdapterShape
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, policy_folder):
-    """A learner whose adapters moved, the folder that it wrote them to, and a merged copy of its policy."""
+    """Return a learner whose adapters moved, the folder that it wrote them to, and a merged copy of its policy."""
     from cudal1_ray.learning import Learner, LearnerConfig
 
     policy = PolicyConfig(**{**vars(SHAPE), "lora_rank": 4, "lora_alpha": 12.0})

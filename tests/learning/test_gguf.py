@@ -51,7 +51,7 @@ def original():
 
 
 def write_gguf(model, tokenizer, path: Path, output_noise: float) -> None:
-    """The model as converters write it: the output matrix apart, here the embedding plus noise of quantisation."""
+    """Write the model as converters do: the output matrix apart, here the embedding plus noise of quantisation."""
     config, writer = model.config, gguf.GGUFWriter(str(path), "qwen2")
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)

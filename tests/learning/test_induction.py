@@ -11,7 +11,7 @@ TEXTS = ["def f(x):\n    return x\n"] * 4
 
 
 def share_copied(layers: int, length: int) -> float:
-    """Share of random tokens that the policy finds likeliest where they come the second time."""
+    """Return the share of random tokens that the policy finds likeliest where they come the second time."""
     shape = {"intermediate_size": 512, "vocab_size": 1536, "max_position": 2048}
     config = PolicyConfig(kind="scratch", hidden_size=192, heads=3, layers=layers, **shape)
     model, _ = build_policy(config, TEXTS, seed=1)

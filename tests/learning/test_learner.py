@@ -16,7 +16,7 @@ ON_POLICY = AlgorithmConfig()
 
 
 def scored(learner, sequences: list[TrainingSequence], temperature: float = 1.0) -> list[TrainingSequence]:
-    """The sequences as if the learner itself had sampled them."""
+    """Return the sequences as if the learner itself had sampled them."""
     logprobs = learner.score(sequences, temperature)
     return [replace(s, sampling_logprobs=row) for s, row in zip(sequences, logprobs, strict=True)]
 

@@ -52,7 +52,7 @@ WAYS = {
 
 
 def work(learner) -> dict:
-    """Some of everything; what came of it."""
+    """Train, score and publish a little, and return the results."""
     from cudal1_ray.learning import AlgorithmConfig
 
     learner.start_stage(1e-2)
@@ -70,7 +70,7 @@ def work(learner) -> dict:
 
 @pytest.fixture(scope="module")
 def results(policy_folder, tmp_path_factory, repository: Path) -> Path:
-    """A folder for each way with what the two ranks computed: `rank-0.pt` and `rank-1.pt`."""
+    """Return a folder for each way with what the two ranks computed: `rank-0.pt` and `rank-1.pt`."""
     folder = tmp_path_factory.mktemp("ranks")
     for way in WAYS:
         (folder / way).mkdir()

@@ -20,7 +20,7 @@ def run(
     autocast: bool = False,
     compiled: bool = False,
 ):
-    """Outputs and gradients of a head, the same random one every time."""
+    """Return outputs and gradients of a head, the same random one every time."""
     torch.manual_seed(0)
     linear = nn.Linear(HIDDEN, WORDS, bias=bias).requires_grad_(not frozen)
     hidden = torch.randn(TOKENS, HIDDEN, requires_grad=True)

@@ -17,7 +17,7 @@ from cudal1_ray.learning.induction import ROTARY_BASE
 
 
 def tiny_qwen(attention: str, **fields):
-    """A Qwen2 with shared key/value heads, the same weights every time."""
+    """Return a Qwen2 with shared key/value heads, the same weights every time."""
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     torch.manual_seed(0)
@@ -27,7 +27,7 @@ def tiny_qwen(attention: str, **fields):
 
 
 def packed_logits(model, sequences: list[TrainingSequence]) -> list[torch.Tensor]:
-    """Logits of each sequence out of one packed row."""
+    """Return logits of each sequence out of one packed row."""
     batch = collate(sequences, Share(tuple(range(len(sequences)))), packing=True, pad_token_id=0)
     where = {"cu_seq_lens_q": batch.bounds, "cu_seq_lens_k": batch.bounds, "max_length_q": batch.longest}
     logits = model(input_ids=batch.input_ids, position_ids=batch.position_ids, **where).logits[0]

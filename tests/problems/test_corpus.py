@@ -31,7 +31,7 @@ TEXT = (
 
 
 def relative_error(entry, namespace_of) -> float:
-    """Largest difference of outputs over the largest output, on fresh inputs and random weights."""
+    """Return the largest difference of outputs over the largest output, on fresh inputs and random weights."""
     module = namespace_of(PROBLEMS[entry.problem_id].source)
     torch.manual_seed(len(entry.entry_id))
     init = module["get_init_inputs"]()

@@ -32,7 +32,7 @@ class Model(nn.Module):
 
 @pytest.fixture
 def level_1(tmp_path) -> ProblemsConfig:
-    """A folder with the numbers of KernelBench's level 1, and one file without a number."""
+    """Return a folder with the numbers of KernelBench's level 1, and one file without a number."""
     (tmp_path / "level1").mkdir()
     for number in range(1, 101):
         (tmp_path / "level1" / f"{number}_p.py").write_text(GOOD)

@@ -31,7 +31,7 @@ def names_in(code: str) -> dict:
 
 
 def small(source: str) -> str:
-    """The problem with its long axes 96 to 128 places long, to be quick."""
+    """Return the problem with its long axes 96 to 128 places long, to be quick."""
     return re.sub(
         r"^([A-Z]) = (\d+)$",
         lambda match: f"{match[1]} = {min(int(match[2]), 96 + 8 * (ord(match[1]) % 5))}",

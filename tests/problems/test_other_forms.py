@@ -78,7 +78,7 @@ WORKLOAD = {
 
 
 def call(source: str):
-    """The output of a problem's model on its own inputs."""
+    """Return the output of a problem's model on its own inputs."""
     module: dict = {}
     exec(source, module)
     arguments = module["get_init_inputs"]()

@@ -18,7 +18,7 @@ PRESETS = Path(__file__).parents[2] / "conf" / "problems"
 
 @pytest.fixture
 def numbered(tmp_path) -> ProblemsConfig:
-    """A configuration of 40 problems at level 1 and 40 at level 2."""
+    """Return a configuration of 40 problems at level 1 and 40 at level 2."""
     for level in (1, 2):
         (tmp_path / f"level{level}").mkdir()
         for number in range(40):

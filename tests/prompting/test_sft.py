@@ -26,7 +26,7 @@ ENTRIES = [entry for entry in load_corpus() if entry.problem_id in {p.problem_id
 
 @pytest.fixture
 def speedups():
-    """Speedups as an evaluator could have measured them: a few equal when printed, some candidates
+    """Return speedups as an evaluator could have measured them: a few equal when printed, some candidates
     rejected.
     """
     rng = np.random.default_rng(4)

@@ -49,7 +49,7 @@ def test_weights_when_floating_point_are_sent_as_the_engine_holds_them():
 
 
 def receive_all(connection) -> None:
-    """An engine's worker: opens a channel once and fetches every version that it is offered."""
+    """Open a channel once and fetch every version that is offered, as an engine's worker does."""
     receiver = None
     while (offer := connection.recv()) is not None:
         arguments = dict(offer.arguments)

@@ -67,7 +67,7 @@ def bodies(count: int) -> list[bytes]:
 
 
 def sources(size: int = 60_000) -> list[str]:
-    """Python that is hard on a parser: deep, long, ambiguous, or not Python at all. At most `size` characters each."""
+    """Return Python that is hard on a parser: deep, long, ambiguous, or no Python; at most `size` characters each."""
     head = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x\nx = "
     deep = [
         "(",
@@ -115,7 +115,7 @@ class Attack:
 
 
 def attacks(key: str) -> Iterator[Attack]:
-    """Whole connections: heads, framing, paths and encodings."""
+    """Yield whole connections: heads, framing, paths and encodings."""
     auth = f"Authorization: Bearer {key}\r\n".encode()
 
     def get(path: bytes, more: bytes = b"", version: bytes = b"HTTP/1.1") -> bytes:

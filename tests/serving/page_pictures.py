@@ -100,7 +100,7 @@ def pictures(name: str, out: Path) -> None:
 
 
 def save(png: bytes, target: Path) -> None:
-    """Few colours are enough for a page, and a third of the size."""
+    """Save a picture with few colours: enough for a page, in a third of the size."""
     import io
 
     from PIL import Image

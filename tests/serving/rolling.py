@@ -21,7 +21,7 @@ LENGTH = 60  # tokens of a stream
 
 
 def by_transformers(model: TinyModel, prompt: str, count: int) -> tuple[int, ...]:
-    """Greedy tokens by plain transformers."""
+    """Return greedy tokens by plain transformers."""
     from transformers import AutoTokenizer
 
     ids = tuple(AutoTokenizer.from_pretrained(model.path)(prompt)["input_ids"])

@@ -122,7 +122,7 @@ def test_text_when_not_python_in_any_way_is_a_syntax_error(read, text, words):
 
 
 def _parses(node: ast.AST) -> bool:
-    """Whether a node names `ast.parse` or the built-in `compile`."""
+    """Return whether a node names `ast.parse` or the built-in `compile`."""
     used = isinstance(getattr(node, "ctx", None), ast.Load)
     return used and ast.unparse(node) in ("ast.parse", "compile")
 

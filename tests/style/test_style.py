@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def lint_commands() -> list[str]:
-    """The commands of `make lint`, as they stand in the Makefile."""
+    """Return the commands of `make lint`, as they stand in the Makefile."""
     recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe, "the Makefile has no target lint"
     return [line.strip().removeprefix("@$(BIN)/python ") for line in recipe[1].splitlines()]
@@ -153,8 +153,8 @@ def test_starts_with_verb_when_a_docstring_states_an_action_is_true(docstring):
     assert words.starts_with_verb(docstring)
 
 
-def test_check_when_a_docstring_starts_with_no_verb_reports_it_except_in_tests(tmp_path):
+def test_check_when_a_docstring_starts_with_no_verb_reports_it_except_of_a_test(tmp_path):
+    text = 'def f():\n    """The result."""\n\ndef test_f_when_called_returns():\n    """The case."""\n'
     for name in ("script.py", "test_script.py"):
-        (tmp_path / name).write_text('def f():\n    """The result."""\n')
-    assert [finding.line for finding in words.check(tmp_path / "script.py", tmp_path)] == [2]
-    assert words.check(tmp_path / "test_script.py", tmp_path) == []
+        (tmp_path / name).write_text(text)
+        assert [finding.line for finding in words.check(tmp_path / name, tmp_path)] == [2]

@@ -18,7 +18,7 @@ FILE = Path(__file__).parent / "kernelbench.json"
 
 @cache
 def kernelbench_split() -> dict[str, str]:
-    """Problem id -> "train" or "held_out", for each of the 250 problems of KernelBench's levels 1 to 3."""
+    """Return problem id -> "train" or "held_out", for each of the 250 problems of KernelBench's levels 1 to 3."""
     levels = json.loads(FILE.read_text(encoding="utf-8"))["levels"]
     return {
         kernelbench_id(int(level), number): side

@@ -31,7 +31,7 @@ def world(failure_rate=0.0, noise=0.0, **config):
 
 
 def prompt_of(count, masks, speedups) -> PromptExemplars:
-    """The same prompt for `count` problems."""
+    """Return the same prompt for `count` problems."""
     masks = np.tile(masks, (count, 1))
     return PromptExemplars(masks, np.ones_like(masks), np.tile(np.array(speedups, np.float64), (count, 1)))
 

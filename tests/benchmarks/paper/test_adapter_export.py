@@ -14,7 +14,7 @@ from benchmarks.paper import adapter, arms, collect
 
 @pytest.fixture
 def run(runs):
-    """The run of an arm whose last checkpoint has an adapter."""
+    """Return the run of an arm whose last checkpoint has an adapter."""
     folder = runs / arms.run_name("bucket", 1)
     weights = folder / "checkpoints" / "contrastive-final" / "adapter"
     weights.mkdir(parents=True)

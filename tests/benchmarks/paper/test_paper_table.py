@@ -28,7 +28,7 @@ from tests.commands.example_files import HONEST, PROBLEM, QUICK
 
 
 def freedom_command() -> list[str]:
-    """Returns the arguments of the documented command for runs with the paper's own freedom."""
+    """Return the arguments of the documented command for runs with the paper's own freedom."""
     page = (Path(__file__).parents[3] / "docs" / "ablations.md").read_text().replace(" \\\n", " ")
     (command,) = re.findall(r"^python -m benchmarks.paper.run (.*runs/freedom.*)$", page, re.M)
     return shlex.split(command)
@@ -121,7 +121,7 @@ def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
 
 
 def run_under_rules(folder: Path, rules: str, code: str) -> Path:
-    """A run of the recipe under a set of rules, whose one accepted candidate has no kernel of its own."""
+    """Return a run of the recipe under a set of rules, whose one accepted candidate has no kernel of its own."""
     (folder / "rollouts").mkdir(parents=True)
     config = load_config(
         ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", f"evaluation/rules={rules}"]
@@ -165,7 +165,7 @@ def test_winners_when_trained_under_several_rules_are_not_measured_by_one_comman
 
 @pytest.fixture
 def trained_run(tmp_path):
-    """A run of `cudal1 train stage=sft+contrastive` that was stopped in its second stage."""
+    """Return a run of `cudal1 train stage=sft+contrastive` that was stopped in its second stage."""
     folder = tmp_path / "kb"
     for name, parts in (("sft-final", ("state", "adapter")), ("contrastive-000016", ("state", "adapter"))):
         for part in parts:

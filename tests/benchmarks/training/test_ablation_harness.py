@@ -35,7 +35,7 @@ def assessed(stage: str, speedups=(2.0,), split="train") -> list[str]:
 
 
 def finished_run(path, seed=1, stages=("sft", "self_supervised", "contrastive"), overrides=(), speedups=(2.0,)):
-    """The folder of a run as the stages leave it: exemplars of version 3 from stage 2, of version 4 from stage 3."""
+    """Return a run's folder as the stages leave it: exemplars of version 3 from stage 2, of version 4 from stage 3."""
     for stage in stages:
         (path / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
     (path / "policy").mkdir()

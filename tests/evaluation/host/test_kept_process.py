@@ -33,7 +33,7 @@ def pid_of(kept: KeptProcess) -> int:
 
 @pytest.fixture
 def keeping(warm_server):
-    """An evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
+    """Yield an evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
     config = quick_config()
     config.rules.same_operations = "measure"
     config.timing.contestants, config.timing.most_contestants = 1, 3
@@ -178,7 +178,7 @@ def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(
 
 
 def roles_made(keeping, monkeypatch) -> list[str]:
-    """Whose processes one verdict takes; the clocks have no doubts about a candidate that is slower."""
+    """Return the roles of the processes that one verdict takes; its candidate is slower, and needs no second look."""
     roles, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, **rest: roles.append(role) or spawn(self, role=role, **rest)

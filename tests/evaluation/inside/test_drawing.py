@@ -58,7 +58,7 @@ def drawn_problem(inputs: str = INPUTS) -> Problem:
 
 @pytest.fixture(scope="module")
 def drawing_evaluator():
-    """As on a GPU with large problems; here with small ones."""
+    """Yield an evaluator that draws the inputs of small problems, as on a GPU those of large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "may_draw", lambda device, nbytes: True)
         config = quick_config()

@@ -37,7 +37,7 @@ for switch in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def states() -> dict[str, list[bool]]:
-    """For each switch whether products and convolutions are less exact after it."""
+    """Return for each switch whether products and convolutions are less exact after it."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(list(SWITCHES))]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(line) for line in answer.stdout.splitlines())

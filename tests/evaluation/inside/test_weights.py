@@ -38,7 +38,7 @@ def test_recurrent_layers_when_randomised_keep_a_sequences_first_steps(kind):
     layer, x = kind(4, 64, batch_first=True), torch.randn(1, 256, 4)
 
     def forgotten() -> float:
-        """What the first three quarters of the steps have to do with the last output."""
+        """Return how much the last output follows the first three quarters of the steps."""
         with torch.no_grad():
             whole, tail = (layer(steps)[0][:, -1] for steps in (x, x[:, -64:]))
         return float((whole - tail).norm() / whole.norm())

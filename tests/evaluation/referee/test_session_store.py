@@ -28,7 +28,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The problems that were opened by a maker, in their order."""
+    """Return the problems that were opened by a maker, in their order."""
     problem_ids: list[str] = []
     function = open_problems.open_problem
 

@@ -75,7 +75,7 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 
 @pytest.fixture(scope="module")
 def server_at():
-    """Fork servers that run, one for each level."""
+    """Yield a function that returns the running fork server of a level."""
     servers: dict[str, ForkServer] = {}
 
     def server(level: str) -> ForkServer:
@@ -114,7 +114,7 @@ def test_gpu_when_looked_for_in_the_sandbox_needs_no_file_outside_it(server_at, 
 
 @pytest.fixture(scope="module")
 def ungated_at():
-    """Evaluators without the static gate, one for each level and what else is set; they have a secret of their own."""
+    """Yield a function that returns an ungated evaluator of a level and settings; each has a secret of its own."""
     evaluators: dict[str, Evaluator] = {}
 
     def ungated(level: str, **settings: object) -> Evaluator:
@@ -134,7 +134,7 @@ def ungated_at():
 
 @pytest.fixture
 def achieved(ungated_at):
-    """What a candidate at a level does of what it attempts, and that an honest one is accepted after it."""
+    """Return which attempts of a candidate succeed at a level; assert that an honest one is accepted after it."""
 
     def evaluate(level: str, attempts: str, **settings: object) -> str:
         evaluator = ungated_at(level, **settings)
@@ -175,7 +175,7 @@ def test_namespaces_when_tried_leave_no_way_out(achieved):
 
 @pytest.fixture
 def other_user():
-    """Runs Python as a user without any rights, and gives what it prints."""
+    """Yield a function that runs Python as a user without rights and returns what it prints."""
     folder = as_other_user.folder()
 
     def run(*words: str, forbid: bool = False) -> str:
@@ -356,7 +356,7 @@ def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only():
 
 @pytest.fixture
 def driver(tmp_path):
-    """Folders as NVIDIA's driver has them for three GPUs, of which one is not in this container."""
+    """Return folders as NVIDIA's driver has them for three GPUs, of which one is not in this container."""
     for name in ("nvidia0", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia-caps"):
         (tmp_path / "dev" / name).mkdir(parents=True)
     for minor, bus in enumerate(("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")):

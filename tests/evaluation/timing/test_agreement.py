@@ -18,7 +18,7 @@ from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 
 def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
-    """Calls at two heights, 1.4 apart, with 2% of noise; one in twenty is held up by anything."""
+    """Return calls at two heights, 1.4 apart, with 2% of noise; one in twenty is held up by anything."""
     times = typical_s * np.exp(0.02 * chance.standard_normal((batches, calls)))
     times *= np.where(chance.random((batches, calls)) < slow_share, 1.4, 1.0)
     return times * np.where(chance.random((batches, calls)) < 0.05, 1 + 5 * chance.random((batches, calls)), 1.0)

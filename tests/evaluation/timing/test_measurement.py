@@ -49,7 +49,7 @@ def test_measurement_when_a_percent_matters_takes_more_processes():
     )  # fmt: skip
 
     def processes(reference_ms, *centres, own=0.005):
-        """How many are taken when they show these speedups, again and again the last."""
+        """Return how many processes are measured when they have these speedups; further ones have the last."""
         parts = []
         while wants_another(parts, timing):
             log = math.log([*centres, *centres[-1:] * 20][len(parts)])
