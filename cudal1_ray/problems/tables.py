@@ -11,8 +11,8 @@ from cudal1_ray.errors import UserError
 
 def table_files(root: Path) -> list[Path]:
     """Return the Parquet files of a folder, searched in depth; hidden ones and hidden folders are left out."""
-    found = (file for file in root.rglob("*.parquet") if not file.is_dir())
-    return sorted(file for file in found if not any(part.startswith(".") for part in file.relative_to(root).parts))
+    files = (file for file in root.rglob("*.parquet") if not file.is_dir())
+    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(root).parts))
 
 
 def column_names(file: Path) -> list[str]:
