@@ -25,6 +25,12 @@ from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.training.rollout_table import write_rollouts
 from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines
 from tests.commands.example_files import HONEST, PROBLEM, QUICK
+from tests.measured_once import MEASURED_ONCE
+
+# A table on bundled problems; those have no scaled sizes, which would be computed.
+OF_BUNDLED = [
+    "recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", *arms.SHARED, "problems.sizes=published",
+]  # fmt: skip
 
 
 def freedom_command() -> list[str]:
@@ -151,9 +157,9 @@ def test_winners_when_their_run_needed_no_own_kernel_are_measured_again_under_it
     assert "evaluation.rules.precision=half" in printed and "evaluation.rules.compilers=allow" not in printed
     evaluated = load_config(printed).evaluation.rules
     assert evaluated == load_config(["evaluation/rules=off"]).evaluation.rules
-    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK]) == 0
+    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK, *MEASURED_ONCE]) == 0
     (row,) = (json.loads(line) for line in out.read_text().splitlines())
-    assert row["verdict"] == "accepted" and not row["own_kernel"]
+    assert row["verdict"] == "accepted" and not row["own_kernel"], row
 
 
 def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
@@ -230,8 +236,7 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
     trained_run, tmp_path, monkeypatch
 ):
     commands: list[list[str]] = []
-    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", "problems.limit=1", *arms.SHARED]
-    runner = Runner(tmp_path / "runs", math.inf, overrides, Console(quiet=True))
+    runner = Runner(tmp_path / "runs", math.inf, [*OF_BUNDLED, "problems.limit=1"], Console(quiet=True))
     monkeypatch.setattr(runner, "_process", lambda name, command, gpu: commands.append(command) or (0, ""))
     table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
     take(trained_run, tmp_path / "runs", "stage1", "bucket")
@@ -245,8 +250,7 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
 
 
 def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_starts_from(tmp_path, monkeypatch):
-    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", *arms.SHARED]
-    runner = Runner(tmp_path, math.inf, overrides, Console(quiet=True))
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
     started, together = [], threading.Barrier(2, timeout=60)
 
@@ -289,8 +293,7 @@ def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(
 
 
 def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_no_longer(trained_run, tmp_path):
-    overrides = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems=bundled", *arms.SHARED]
-    table = run.Table(Runner(tmp_path / "runs", math.inf, overrides, Console(quiet=True)), samples=2)
+    table = run.Table(Runner(tmp_path / "runs", math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
     assert not table.begun("grpo", 2)
     trained_run.rename(table.folder("grpo", 2))
     assert table.begun("grpo", 2)

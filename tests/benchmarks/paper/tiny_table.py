@@ -43,11 +43,12 @@ def write_table(
 ) -> Path:
     """Write the run of each arm and seed; the arm's gain is its samples' speedup, and half of those held out fail."""
     first, second = [problem.problem_id for problem in load_problems(load_config([]).problems)][:2]
+    settings = to_yaml(load_config(["problems.sizes=published"]))
     for seed in seeds:
         for arm, gain in gains.items():
             run = folder / arms.run_name(arm, seed)
             (run / "rollouts").mkdir(parents=True, exist_ok=True)
-            (run / "config.yaml").write_text(to_yaml(load_config(["problems.sizes=published"])))
+            (run / "config.yaml").write_text(settings)
             stage = arms.ARMS[arm].stage
             policy = f"{stage}-final" if stage else arm
             rows = [row(p, gain, policy=policy) for p in (first, second) for _ in range(2)]
