@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +64,9 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     figures["geomean"] = float(np.exp(figures["geomean"]))
     figures |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
     figures |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
-    draws: dict[str, list[float]] = {name: [] for name in values}
-    for place in _draws(samples, seed, 0):
-        for name, array in values.items():
-            draws[name].append(float(array[place].mean()))
-    draws["geomean"] = [float(value) for value in np.exp(draws["geomean"])]
+    places = _draws(samples, seed, 0)
+    draws = {name: array[places].mean(axis=(1, 2, 3)) for name, array in values.items()}
+    draws["geomean"] = np.exp(draws["geomean"])
     intervals = {name: percentile_interval(drawn, CONFIDENCE) for name, drawn in draws.items()}
     for name in SHARES:
         if figures[name] in (0.0, 1.0):  # all draws are the same
@@ -89,10 +87,8 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
     sides = [side.of(seeds, problems) for side in (first, second)]
     logs = [_values(side)["geomean"] for side in sides]
     # Both have generators of the same seed for seeds and problems, and of their own for samples.
-    drawn = [
-        float(logs[1][b].mean() - logs[0][a].mean())
-        for a, b in zip(_draws(sides[0], seed, 0), _draws(sides[1], seed, 1), strict=True)
-    ]
+    places = [_draws(side, seed, number) for number, side in enumerate(sides)]
+    drawn = logs[1][places[1]].mean(axis=(1, 2, 3)) - logs[0][places[0]].mean(axis=(1, 2, 3))
     ratio = float(np.exp(logs[1].mean() - logs[0].mean()))
     interval = percentile_interval(np.exp(drawn), CONFIDENCE)
     return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds)}
@@ -112,15 +108,14 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
     }
 
 
-def _draws(samples: Samples, seed: int, side: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the indices of each draw, broadcast to [seeds, problems, samples]: runs, problems, samples of each problem.
+def _draws(samples: Samples, seed: int, side: int) -> tuple[np.ndarray, ...]:
+    """Return the indices of all draws, broadcast to [draws, seeds, problems, samples]: runs, problems, samples.
 
     Args:
         seed: decides the runs and problems.
-        side: with the seed decides the samples.
+        side: with the seed decides the samples of each problem.
     """
     shared, own = np.random.default_rng(seed), np.random.default_rng((seed, side))
     seeds, problems, count = samples.speedups.shape
-    for _ in range(DRAWS):
-        runs, drawn = shared.integers(seeds, size=seeds), shared.integers(problems, size=problems)
-        yield runs[:, None, None], drawn[None, :, None], own.integers(count, size=(seeds, problems, count))
+    runs, drawn = shared.integers(seeds, size=(DRAWS, seeds)), shared.integers(problems, size=(DRAWS, problems))
+    return runs[:, :, None, None], drawn[:, None, :, None], own.integers(count, size=(DRAWS, seeds, problems, count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 from benchmarks.paper import arms, records
@@ -38,12 +39,18 @@ def evaluated_sample(problem: str, speedup: float, number: int, exemplar_ids: tu
 GAINS = {"stage1": 1.0, "bucket": 2.0}
 
 
+@cache
+def bundled() -> tuple[list[str], str]:
+    """Return the ids of two bundled problems, and the settings of a run on them."""
+    config = load_config(["problems.sizes=published"])
+    return [problem.problem_id for problem in load_problems(config.problems)][:2], to_yaml(config)
+
+
 def write_table(
     folder: Path, gains: dict[str, float] = GAINS, seeds: tuple[int, ...] = (1, 2), at: float = 1.0
 ) -> Path:
     """Write the run of each arm and seed; the arm's gain is its samples' speedup, and half of those held out fail."""
-    first, second = [problem.problem_id for problem in load_problems(load_config([]).problems)][:2]
-    settings = to_yaml(load_config(["problems.sizes=published"]))
+    (first, second), settings = bundled()
     for seed in seeds:
         for arm, gain in gains.items():
             run = folder / arms.run_name(arm, seed)
