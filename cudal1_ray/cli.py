@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import shlex
 import sys
@@ -14,21 +15,17 @@ from cudal1_ray.commands.hydra_flags import without_cfg_type
 from cudal1_ray.errors import UserError
 from cudal1_ray.uncollected import uncollected
 
+# What the user's disk, paths or limits do to a command, as against a fault in it.
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
+_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+_STANDARD_ERROR = 2  # its file descriptor, the largest of the standard streams'
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 a mistake that the printed line corrects, 130 interrupted."""
-    parser = build_parser()
+    _prepare_streams()
     try:
-        arguments, rest = parser.parse_known_args(argv)
-    except UserError as error:  # of --help KEY
-        print(f"cudal1: {error}", file=sys.stderr)
-        return 2
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    add_later_arguments(arguments.parser, arguments, rest)
-    try:
-        code = _RUN[arguments.command](arguments)
+        code = _run(argv)
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -40,11 +37,42 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python's last flush complain
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        if error.errno not in _OF_THE_MACHINE | _OF_A_PATH:
             raise
-        where = error.filename or "the run's folder"
-        print(f"cudal1: {where}: {error.strerror}; nothing written so far is lost, run it again after", file=sys.stderr)
+        advice = "nothing written so far is lost, run it again after"
+        if error.errno in _OF_A_PATH:
+            advice = "give another path"
+        print(f"cudal1: {error.filename or 'its output'}: {error.strerror}; {advice}", file=sys.stderr)
     return 2
+
+
+def _run(argv: list[str] | None) -> int:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current folder does not exist any more; change to another one") from None
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    add_later_arguments(arguments.parser, arguments, rest)
+    return _RUN[arguments.command](arguments)
+
+
+def _prepare_streams() -> None:
+    """Let standard streams take any text: escaped where their encoding has no such letter, dropped where they are
+    closed. A closed one's number is taken, or the next file that is opened would get what is printed.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for as long as the process lives)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ Each package declares its own section; this file only puts them together. `cudal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -170,6 +171,8 @@ def _store_schema() -> None:
 
 
 STAGES = ("sft", "self_supervised", "contrastive")
+_LONGEST_NAME = 200  # bytes; a file system takes 255, and a folder that is being written has a suffix
+_FOLDER_NAME = re.compile(r"(?![.\s])[^/\x00-\x1f\x7f]+(?<!\s)")
 
 
 def stages_of(config: Config) -> list[str]:
@@ -195,8 +198,8 @@ def check_config(config: Config) -> None:
     """
     load_plugins(config.plugins)
     stages_of(config)
-    if not config.name or "/" in config.name or config.name.startswith("."):
-        raise UserError(f"name={config.name!r}: must be a plain folder name")
+    if not _FOLDER_NAME.fullmatch(config.name) or len(config.name.encode()) > _LONGEST_NAME:
+        raise UserError(f"name={config.name!r:.80}: must be a plain folder name, of at most {_LONGEST_NAME} bytes")
     check_values(config)
     sections = [getattr(config, name) for name in config.__dataclass_fields__]
     nested = [config.self_supervised.algorithm, config.self_supervised.rewards]

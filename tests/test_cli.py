@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import cudal1_ray
 from cudal1_ray.cli import main
 from cudal1_ray.commands.arguments import add_later_arguments, build_parser
 
@@ -94,6 +96,11 @@ def test_help_when_given_alone_names_every_command():
         (("evaluate", "FILE", "--problem", "."), "a folder"),
         (("evaluate", "FILE", "--problem", "swish_chain_1", "evaluation.device=cuda:99"), "evaluation.device=cuda:99"),
         (("collect",), "policy.kind=scratch"),
+        (("train", "--cfg", "name=two\nlines"), "must be a plain folder name"),
+        (("train", "--cfg", f"name={'x' * 250}"), "must be a plain folder name"),
+        (("train", "--cfg", "problems.path=~no-such-user/x"), "problems.path=~no-such-user/x: there is no such home"),
+        (("evaluate", "FILE", "--problem", "x" * 300), "File name too long; give another path"),
+        (("pack", "y" * 300), "give another path"),
         (("train", "name=x", "--cfg", "exemplars.strategy=buckett"), "failures_included"),
         (("train", "--cfg", "name=x", "algorithm.name=grpoo"), "dr_grpo"),
         (("train", "name=x", "sft.schedule=slow", "--cfg"), "cosine"),
@@ -162,3 +169,18 @@ def test_command_when_the_disk_is_full_prints_one_line(tmp_path):
     done = subprocess.run([*mount, script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 2 and "checkpoint.min_free_mib" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("mkdir gone && cd gone && rmdir ../gone && {cudal1} doctor", "the current folder does not exist any more"),
+        ("PYTHONIOENCODING=ascii {cudal1} samples j\u00f6rg", r"run folder 'j\xf6rg' does not exist"),
+        ("{cudal1} --version >&- && {cudal1} samples nothing <&- >&-", "run folder 'nothing' does not exist"),
+    ],
+)
+def test_command_when_its_surroundings_lack_something_prints_one_line(tmp_path, script, message):
+    script = script.format(cudal1=f"{sys.executable} -m cudal1_ray.cli")
+    environment = os.environ | {"PYTHONPATH": str(Path(cudal1_ray.__file__).parents[1])}
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +66,7 @@ def choices_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 
 def check_values(config: Any, prefix: str = "") -> None:
-    """Check every number and every declared choice of a configuration, of nested sections and lists too.
+    """Check every number, home folder and declared choice of a configuration, of nested sections and lists too.
 
     Raises:
         UserError: naming the key, its value and what it takes.
@@ -75,6 +76,8 @@ def check_values(config: Any, prefix: str = "") -> None:
         if _is_number(value) and not bounds.hold(value):
             text = f"{value:g}" if isinstance(value, float) else value
             raise UserError(f"{key}={text}: must be {bounds or 'a finite number'}")
+        if isinstance(value, str) and value.startswith("~") and os.path.expanduser(value).startswith("~"):
+            raise UserError(f"{key}={value}: there is no such home folder; write the path in full")
         if choices and value not in choices:
             names = ", ".join(name or "empty" for name in choices)
             raise UserError(f"{key}={value}: must be one of {names}")
