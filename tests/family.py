@@ -22,6 +22,14 @@ def living_below(pid: int) -> dict[psutil.Process, str]:
     return processes
 
 
+def runs(pid: int) -> bool:
+    """Return whether a process has not ended; one that ended and is not waited for has."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def kill_actors(pid: int, class_name: str) -> int:
     """Kill every actor of the class, after which Ray names it, below the process; return how many there were."""
     hit = 0

@@ -20,6 +20,7 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
+from tests.family import runs
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_evaluate_when_interrupted_ends_with_one_line(folder):
     errors = started.communicate(timeout=60)[1]
     assert started.returncode == 130 and errors.endswith("cudal1: interrupted\n") and "Traceback" not in errors, errors
     deadline = time.monotonic() + 60
-    while any(_runs(pid) for pid in below):
+    while any(runs(pid) for pid in below):
         assert time.monotonic() < deadline, "the interrupted command's evaluator lives on"
         time.sleep(0.05)
 
@@ -106,7 +107,7 @@ def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
     before = out.read_bytes()
     assert family and 1 <= before.count(b"\n") <= 6
     deadline = time.monotonic() + 60
-    while any(_runs(pid) for pid in family):
+    while any(runs(pid) for pid in family):
         assert time.monotonic() < deadline, "the killed command's evaluators live on"
         time.sleep(0.05)
 
@@ -136,13 +137,6 @@ def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
     third = capsys.readouterr().out
     assert "6 rows, 4 accepted" in third and "1 on 1 degenerate" in third
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(

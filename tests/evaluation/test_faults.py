@@ -20,6 +20,7 @@ from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.problems import Problem
+from tests.family import runs
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 SLOW_TO_IMPORT = "import time\ntime.sleep(0.6)\n" + HONEST
@@ -129,16 +130,9 @@ def test_processes_when_their_owner_is_killed_end():
     owner.kill()
     owner.wait()
     deadline = time.monotonic() + 60.0
-    while any(_runs(pid) for pid in family) and time.monotonic() < deadline:
+    while any(runs(pid) for pid in family) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(_runs(pid) for pid in family)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    assert not any(runs(pid) for pid in family)
 
 
 @pytest.mark.parametrize(

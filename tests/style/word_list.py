@@ -99,42 +99,38 @@ def find_words(text: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, text.count("\n", 0, match.start()) + 1, match[0], advice)
 
 
+def bindings(source: str) -> Iterator[tuple[ast.AST, str, int]]:
+    """Yield node, name and line of each variable, parameter, attribute, function and class that a source binds."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node, node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node, node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node, node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node, node.name, node.lineno
+
+
 def find_names(source: str, file: str = "") -> Iterator[Finding]:
-    """Yield each variable, parameter, attribute, function and class of a Python source with a part in `NAMES`.
+    """Yield each binding of a Python source with a part in `NAMES`.
 
     A part in `JUDGE` counts, too, outside the reward checker.
     """
     forbidden = NAMES if file.startswith(CHECKER) else NAMES | JUDGE
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            name, line = node.id, node.lineno
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            name, line = node.attr, node.lineno
-        elif isinstance(node, ast.arg):
-            name, line = node.arg, node.lineno
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name, line = node.name, node.lineno
-        else:
-            continue
+    for _, name, line in bindings(source):
         if forbidden & set(name.lower().split("_")):
             yield Finding(file, line, name, "a noun of the field")
 
 
 def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each function, class, parameter and local variable of a Python source whose whole name is empty."""
-    tree = ast.parse(source)
     functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    local = {id(inner) for node in ast.walk(tree) if isinstance(node, functions) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) in local:
-            name, line = node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            name, line = node.arg, node.lineno
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name, line = node.name, node.lineno
-        else:
-            continue
-        if name.strip("_").lower() in EMPTY_NAMES:
+    trees = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
+    local = {(inner.id, inner.lineno) for node in trees for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    for node, name, line in bindings(source):
+        is_field = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and (name, line) not in local)
+        if not is_field and name.strip("_").lower() in EMPTY_NAMES:
             yield Finding(file, line, name, "what it is: found rows are rows")
 
 
