@@ -23,6 +23,7 @@ from typing import Any
 
 from cudal1_ray.evaluation.exchange import server_messages as messages
 from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed
+from cudal1_ray.evaluation.inside.preloading import furnish_cache, preload
 from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.sandbox.walls import enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
@@ -48,18 +49,22 @@ def main(fd: int) -> None:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     from cudal1_ray.evaluation.inside import roles  # torch comes in here
 
+    triton_files = preload() if walls.device == "cuda" else {}
     gc.collect()
     gc.freeze()  # collections in contestants leave these pages shared
     try:
         channel.send(level)
     except ChannelClosed:  # the evaluator was interrupted meanwhile
         return
-    _Server(channel, walls, level, roles).run()
+    _Server(channel, walls, level, roles, triton_files).run()
 
 
 class _Server:
-    def __init__(self, channel: Channel, walls: messages.Walls, level: str, roles: Any) -> None:
+    def __init__(
+        self, channel: Channel, walls: messages.Walls, level: str, roles: Any, triton_files: dict[str, bytes]
+    ) -> None:
         self.channel, self.walls, self.level, self.roles = channel, walls, level, roles
+        self.triton_files = triton_files
         self.supervisors: set[int] = set()
 
     def run(self) -> None:
@@ -144,6 +149,7 @@ class _Server:
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
+        furnish_cache(os.environ["TRITON_CACHE_DIR"], self.triton_files)
         if request.queues:
             os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(request.queues)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
