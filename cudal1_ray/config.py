@@ -33,7 +33,7 @@ from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.settings import Key, bounded, check_values, find_keys
 from cudal1_ray.settings.origins import find_origins
-from cudal1_ray.settings.overrides import Overrides, grammar_advice
+from cudal1_ray.settings.overrides import Overrides, grammar_advice, suggest
 from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.training.config import (
     AssessmentConfig,
@@ -172,7 +172,7 @@ def _store_schema() -> None:
 
 STAGES = ("sft", "self_supervised", "contrastive")
 _LONGEST_NAME = 200  # bytes; a file system takes 255, and a folder that is being written has a suffix
-_FOLDER_NAME = re.compile(r"(?![.\s])[^/\x00-\x1f\x7f]+(?<!\s)")
+_FOLDER_NAME = re.compile(r"(?![.\s])[^/\x00-\x1f\x7f\ud800-\udfff]+(?<!\s)")
 
 
 def stages_of(config: Config) -> list[str]:
@@ -225,10 +225,15 @@ def _one_line(error: BaseException, schema: type) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = [line.strip() for line in str(error.__cause__ or "").splitlines() if line.strip()]
     key = next((line.split(":", 1)[1].strip() for line in cause + lines if line.startswith("full_key:")), "")
-    entry = find_keys(schema).get(key)
+    keys = find_keys(schema)
+    entry = keys.get(re.sub(r"\[\d+\]$", "", key))  # of an item of a list: the list's
     if isinstance(entry, Key):
+        key = entry.path
         setting = next((word for word in lines[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
         return f"{setting}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
+    if key and key not in keys:
+        names = " or ".join(suggest(key, keys))
+        return f"{key}: there is no such setting" + (f"; did you mean {names}?" if names else "")
     reason = cause[0] if cause else " ".join(lines[:1])
     start = lines[0] if lines else type(error).__name__
     if key and key not in start:

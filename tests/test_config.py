@@ -190,6 +190,8 @@ def test_configuration_when_printed_holds_every_key():
         "self_supervised.rewards.truncated=cut",
         "sft.schedule=step",
         "tracking.service=wandbb",
+        "problems.split=tain",
+        "problems.sizes=small",
     ],
 )
 def test_a_name_that_is_none_of_a_settings_is_refused_when_composing(setting):

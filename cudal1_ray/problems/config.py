@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cudal1_ray.settings import bounded
+from cudal1_ray.settings import bounded, one_of
 
 
 @dataclass
@@ -38,19 +38,19 @@ class ProblemsConfig:
     # Keep at most so many problems of each split, in the order of their ids. None: all.
     limit: int | None = bounded(None, least=1)
 
-    # Which side of the split to keep, one of: all, train, held_out. KernelBench's levels 1 to 3 are split by the
+    # Which side of the split to keep. KernelBench's levels 1 to 3 are split by the
     # committed file splits/kernelbench.json: 188 problems to train on, 62 held out, near twins on one side.
-    split: str = "all"
+    split: str = one_of("all", "train", "held_out")
 
     # Share of problems held out, 0 to 1: never trained on, only assessed. Chosen by a hash of the problem's
     # id, so a problem stays on its side when others come or go. None: KernelBench's problems by the committed
     # split, others with a share of 0.1. Bundled problems carry their own split and ignore it.
     held_out_fraction: float | None = bounded(None, least=0, most=1)
 
-    # Sizes of the problems, one of: published; scaled (the larger of a call's inputs and outputs is 64 to 256 MiB
+    # Sizes of the problems: published; scaled (the larger of a call's inputs and outputs is 64 to 256 MiB
     # where size constants of the file allow it: the device is measured, and evaluation is cheap); paper (the CUDA-L1
     # paper's sizes, from `paper_path`).
-    sizes: str = "published"
+    sizes: str = one_of("published", "scaled", "paper")
 
     # sizes=paper: a Parquet file with KernelBench's columns that holds the problems at the paper's sizes.
     paper_path: str | None = None

@@ -35,6 +35,7 @@ class Bounds:
 
 
 UNDECLARED = Bounds(least=0)
+_BITS = 63  # of a whole number without its sign: what PyTorch and Arrow hold
 _METADATA, _CHOICES = "bounds", "choices"
 
 
@@ -76,6 +77,8 @@ def check_values(config: Any, prefix: str = "") -> None:
         if _is_number(value) and not bounds.hold(value):
             text = f"{value:g}" if isinstance(value, float) else value
             raise UserError(f"{key}={text}: must be {bounds or 'a finite number'}")
+        if isinstance(value, int) and value.bit_length() > _BITS:
+            raise UserError(f"{key}={value}: must be a whole number of at most {_BITS} bits")
         if isinstance(value, str) and value.startswith("~") and os.path.expanduser(value).startswith("~"):
             raise UserError(f"{key}={value}: there is no such home folder; write the path in full")
         if choices and value not in choices:

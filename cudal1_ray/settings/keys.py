@@ -41,6 +41,11 @@ class Key:
         return self.kind.split(" or ")[0] == "text"
 
     @property
+    def takes_texts(self) -> bool:
+        """Return whether the value is a list of texts, each taken as it is written."""
+        return self.kind == "list of texts"
+
+    @property
     def noun(self) -> str:
         """Return the type as the object of a sentence: "must be a whole number"."""
         if self.takes_list:

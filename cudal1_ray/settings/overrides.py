@@ -53,9 +53,9 @@ class Overrides:
         if not sign:
             raise UserError(f"{override}: a setting is given as key=value{self._suggestion(override)}")
         group = key.partition("@")[0]
-        several = _has_bare_comma(value) or (sweep and _SWEEP_FUNCTION.fullmatch(value) is not None)
-        if several and not sweep and not self._is_list(key):
-            raise UserError(f"{override}: several values make a sweep, {self._sweep_advice(key, value)}")
+        several = len(_split(value)) > 1 or (sweep and _SWEEP_FUNCTION.fullmatch(value) is not None)
+        if several and not sweep:
+            raise UserError(f"{override}: {self._several_advice(key, value)}")
         if group in self._presets:
             if not several and not value.startswith(("{", "[")):
                 self._check_preset(group, value)
@@ -65,15 +65,24 @@ class Overrides:
             raise UserError(f"{key}: there is no such setting{self._suggestion(key)}")
         if isinstance(entry, Key) and entry.takes_text and not several:
             return f"{left}={_quoted(value)}"
+        if isinstance(entry, Key) and entry.takes_texts and value.startswith("[") and value.endswith("]"):
+            return f"{left}={_quoted_items(value)}"
+        if isinstance(entry, Section) and not value.startswith(("{", "${")):
+            raise UserError(f"{override}: {self._section_advice(key, value)}")
         return override
 
-    def _is_list(self, key: str) -> bool:
-        entry = self._keys.get(key)
-        return isinstance(entry, Key) and entry.takes_list
+    def _section_advice(self, key: str, value: str) -> str:
+        group = key.replace(".", "/")
+        if value in [preset.name for preset in self._presets.get(group, [])]:
+            return f"{key} is a section; its preset is chosen by {group}={value}"
+        return f"{key} is a section; give its settings, `{self._command} --help {key}` explains them"
 
-    def _sweep_advice(self, key: str, value: str) -> str:
-        advice = "which needs -m" if self._command == "cudal1 train" else "which only `cudal1 train -m` takes"
+    def _several_advice(self, key: str, value: str) -> str:
         entry = self._keys.get(key)
+        if isinstance(entry, Key) and entry.takes_list:
+            return f"a list stands in brackets, '{key}=[{value}]'"
+        advice = "several values make a sweep, "
+        advice += "which needs -m" if self._command == "cudal1 train" else "which only `cudal1 train -m` takes"
         if isinstance(entry, Key) and entry.takes_text:
             advice += f"; a text that has a comma itself needs quotes: '{key}=\"{value}\"'"
         return advice
@@ -134,10 +143,20 @@ def _quoted(value: str) -> str:
     return QuotedString(value, Quote.single).with_quotes()
 
 
-def _has_bare_comma(value: str) -> bool:
-    """Return whether a comma stands outside quotes, brackets, braces and parentheses."""
-    depth, quote = 0, ""
+def _quoted_items(value: str) -> str:
+    """Return a list of texts, [a, b], as Hydra reads its items back unchanged."""
+    items = [item.strip() for item in _split(value[1:-1])]
+    return f"[{','.join(map(_quoted, items))}]" if items != [""] else value
+
+
+def _split(value: str) -> list[str]:
+    """Return the parts of a value between the commas outside quotes, brackets, braces and parentheses."""
+    depth, quote, parts = 0, "", [""]
     for character in value:
+        if character == "," and not quote and depth <= 0:
+            parts.append("")
+            continue
+        parts[-1] += character
         if quote:
             quote = "" if character == quote else quote
         elif character in "'\"":
@@ -146,6 +165,4 @@ def _has_bare_comma(value: str) -> bool:
             depth += 1
         elif character in ")]}":
             depth -= 1
-        elif character == "," and depth <= 0:
-            return True
-    return False
+    return parts

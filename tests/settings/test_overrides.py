@@ -79,9 +79,26 @@ def test_values_when_several_in_a_sweep_are_left_to_hydra():
     assert prepare_overrides(["name=1e3"], sweep=True) == ["name='1e3'"]
 
 
-def test_list_when_given_is_left_to_hydra_and_an_unreadable_one_shows_quotes():
+def test_list_when_given_is_left_to_hydra_and_its_texts_stay_as_written():
     assert load_config(["problems.levels=[1,2]"]).problems.levels == [1, 2]
-    assert 'problems.ids=["ü"]' in complaint("problems.ids=[ü]")
+    settings = ["problems.ids=[ü, 1e3,true , 'a, b',it's (x)]", "problems.families=[]"]
+    problems = load_config(settings).problems
+    assert problems.ids == ["ü", "1e3", "true", "a, b", "it's (x)"] and problems.families == []
+
+
+@pytest.mark.parametrize(
+    ("override", "advice"),
+    [
+        ("problems.levels=1,2", "'problems.levels=[1,2]'"),
+        ("problems.levels=[a]", "problems.levels=[a]: must be a list of whole numbers"),
+        ("evaluation.rules=strict", "evaluation/rules=strict"),
+        ("contrastive=5", "cudal1 train --help contrastive"),
+        ("contrastive={step: 5}", "did you mean contrastive.steps"),
+        (f"seed={2**63}", "at most 63 bits"),
+    ],
+)
+def test_value_when_of_another_form_shows_the_one_that_is_taken(override, advice):
+    assert advice in complaint(override)
 
 
 @pytest.mark.parametrize(
