@@ -359,7 +359,7 @@ class Maker(Contestant):
             return []
         both = [tensors_in(coarse), tensors_in(exact)]
         if picks is not None:
-            both = [[self.device.dense(tensor, picks).cpu() for tensor in side] for side in both]
+            both = [[self.device.dense(tensor, picks) for tensor in side] for side in both]
         return errors(*both)
 
     def _double(self) -> Any:
@@ -377,9 +377,9 @@ class Maker(Contestant):
         return any(worst > _USUAL_ERROR for _, worst in errors(tensors_in(native), tensors_in(exact)))
 
     def _outputs(self, model: Any, inputs: list[Any], seed: int, picks: list[float] | None) -> list[torch.Tensor]:
-        """Return the outputs; with `picks` on the CPU, of large ones only the windows there."""
+        """Return the outputs; with `picks`, of large ones only the windows there."""
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
-        return outputs if picks is None else [self.device.dense(tensor, picks).cpu() for tensor in outputs]
+        return outputs if picks is None else [self.device.dense(tensor, picks) for tensor in outputs]
 
     def _put(
         self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
