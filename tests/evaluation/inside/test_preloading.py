@@ -100,12 +100,12 @@ def test_preload_when_the_import_spoils_forks_or_fails_imports_nothing_and_logs_
     assert lines == [f"fork server: Triton is not preloaded: {reason}" for reason in reasons.values()]
 
 
-def test_preload_without_triton_changes_nothing():
+def test_preload_when_there_is_no_triton_changes_nothing():
     states, log = run("import sys; sys.modules['triton'] = None\n" + PRELOAD, [""])
     assert states == [NOTHING] and not log
 
 
-def test_contestant_of_a_gpu_server_has_the_built_module_in_a_cache_of_its_own(tmp_path, monkeypatch):
+def test_contestant_when_its_server_is_for_a_gpu_has_the_built_module_in_a_cache_of_its_own(tmp_path, monkeypatch):
     folder, environment = stub(tmp_path), handles.ForkServer._environment
     monkeypatch.setattr(handles.ForkServer, "_environment", lambda self, paths: environment(self, [folder, *paths]))
     monkeypatch.setattr(handles, "gpu_for_contestants", lambda device: ("", ()))
@@ -121,7 +121,7 @@ def test_contestant_of_a_gpu_server_has_the_built_module_in_a_cache_of_its_own(t
 
 
 @pytest.mark.gpu
-def test_fork_after_the_preload_uses_the_gpu_and_needs_no_compiler(tmp_path):
+def test_fork_when_triton_is_preloaded_uses_the_gpu_and_needs_no_compiler(tmp_path):
     pytest.importorskip("triton")
     (state,), log = run(PRELOAD + USE_CUDA_IN_A_FORK, [""], str(tmp_path))
     assert state["triton"] and state["threads"] == 0 and "not preloaded" not in log
@@ -129,7 +129,7 @@ def test_fork_after_the_preload_uses_the_gpu_and_needs_no_compiler(tmp_path):
 
 
 @pytest.mark.gpu
-def test_triton_candidate_of_a_server_with_triton_in_memory_is_accepted(capfd):
+def test_triton_candidate_when_triton_is_preloaded_is_accepted(capfd):
     pytest.importorskip("triton")
     (sample,) = (sample for sample in read_samples("honest") if sample.name == "triton_pointwise")
     with Evaluator(cuda_config("honest")) as evaluator:
