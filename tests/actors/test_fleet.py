@@ -109,7 +109,8 @@ def test_a_hung_member_is_replaced_after_the_call_timeout():
     queue = WorkQueue(fleet, "hang", max_attempts=1)
     queue.submit("stuck")
     assert "call_timeout_s=1" in drain(queue)["stuck"].error
-    assert fleet.call_all("get_level") == [0]
+    (member,) = fleet.members
+    assert ray.get(fleet.handle(member).get_level.remote(), timeout=60) == 0
     fleet.stop()
 
 

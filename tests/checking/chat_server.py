@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +12,18 @@ from typing import Any
 Behaviour = Callable[["ChatHandler", str], None]
 
 
+class ChatServer(ThreadingHTTPServer):
+    """A server whose answers end with it: `over` is set before it closes."""
+
+    daemon_threads = False
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.over = threading.Event()
+
+
 class ChatHandler(BaseHTTPRequestHandler):
+    server: ChatServer
     behaviour: Behaviour
     requests: list[dict[str, Any]]
 
@@ -40,14 +50,15 @@ def chat_server(behaviour: Behaviour) -> Iterator[tuple[str, list[dict[str, Any]
     """Yield its base URL, and the requests that it has had so far."""
     requests: list[dict[str, Any]] = []
     handler = type("Handler", (ChatHandler,), {"behaviour": staticmethod(behaviour), "requests": requests})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ChatServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", requests
     finally:
+        server.over.set()
         server.shutdown()
-        server.server_close()
+        server.server_close()  # which waits for requests that are being answered: all are in the list then
         thread.join()
 
 
@@ -69,8 +80,8 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
 
 
 def silent(handler: ChatHandler, _: str) -> None:
-    """Take the question and say nothing for longer than any client waits."""
-    time.sleep(1.5)
+    """Take the question and say nothing for longer than any client waits, or until the server closes."""
+    handler.server.over.wait(1.5)
 
 
 def dripping(handler: ChatHandler, _: str) -> None:
@@ -81,7 +92,8 @@ def dripping(handler: ChatHandler, _: str) -> None:
     for _ in range(40):
         handler.wfile.write(b" ")
         handler.wfile.flush()
-        time.sleep(0.05)
+        if handler.server.over.wait(0.05):
+            return
 
 
 def hanging_up(handler: ChatHandler, _: str) -> None:

@@ -14,8 +14,9 @@ from turn_holder import hold
 from cudal1_ray.evaluation.turns import Turns
 
 # A lock that is never released fails a test by its own limit, in seconds: within one process, and between processes,
-# of which each takes a second or more to start.
-LOCKED, BETWEEN_PROCESSES = pytest.mark.timeout(15), pytest.mark.timeout(60)
+# of which each takes a second or more to start, on a busy machine ten.
+LOCKED, BETWEEN_PROCESSES = pytest.mark.timeout(60), pytest.mark.timeout(300)
+PATIENCE_S = 100.0  # for a process to start, to have its turn or to end
 
 
 @BETWEEN_PROCESSES
@@ -30,15 +31,15 @@ def test_turns_when_one_is_exclusive_admit_it_alone_and_shared_ones_together(tmp
     first = context.Process(target=hold, args=(path, held, events[0], events[1], events[4]))
     second = context.Process(target=hold, args=(path, next_turn, events[2], events[3], events[5]))
     first.start()
-    assert events[0].wait(20)
+    assert events[0].wait(PATIENCE_S)
     second.start()
-    assert events[5].wait(20)
+    assert events[5].wait(PATIENCE_S)
     if waits:
         assert not events[2].wait(1.0)
         events[1].set()
-    assert events[2].wait(20)
+    assert events[2].wait(PATIENCE_S)
     events[1].set(), events[3].set()
-    first.join(20), second.join(20)
+    first.join(PATIENCE_S), second.join(PATIENCE_S)
     assert (first.exitcode, second.exitcode) == (0, 0)
 
 
@@ -51,17 +52,17 @@ def test_exclusive_turn_when_waiting_is_not_overtaken(tmp_path):
         for way, of_one in zip(("prepare", "measure", "prepare"), events, strict=True)
     )
     holder.start()
-    assert events[0][0].wait(20)
+    assert events[0][0].wait(PATIENCE_S)
     for process, (entered, _, trying) in ((waiter, events[1]), (late, events[2])):
         process.start()
-        assert trying.wait(20) and not entered.wait(1.0)
+        assert trying.wait(PATIENCE_S) and not entered.wait(1.0)
     events[0][1].set()
-    assert events[1][0].wait(20) and not events[2][0].wait(1.0)
+    assert events[1][0].wait(PATIENCE_S) and not events[2][0].wait(1.0)
     events[1][1].set()
-    assert events[2][0].wait(20)
+    assert events[2][0].wait(PATIENCE_S)
     events[2][1].set()
     for process in (holder, waiter, late):
-        process.join(20)
+        process.join(PATIENCE_S)
         assert process.exitcode == 0
 
 
@@ -128,9 +129,9 @@ def test_turn_when_its_holder_is_killed_is_free(tmp_path):
     path, (entered, never, trying) = str(tmp_path / "turns"), (context.Event() for _ in range(3))
     holder = context.Process(target=hold, args=(path, "measure", entered, never, trying))
     holder.start()
-    assert entered.wait(20)
+    assert entered.wait(PATIENCE_S)
     os.kill(holder.pid, signal.SIGKILL)
-    holder.join(20)
+    holder.join(PATIENCE_S)
     turns = Turns(path)
     with turns.alone(), turns.beside_others():  # one that measures already does not wait for itself
         pass

@@ -15,9 +15,9 @@ WAYS = {
 
 
 def hold(path: str, way: str, entered: Event, release: Event, trying: Event) -> None:
-    """Take a turn of the file at `path` in one of `WAYS`, and keep it until `release` is set, for 30 s at most."""
+    """Take a turn of the file at `path` in one of `WAYS`, and keep it until `release` is set, for 300 s at most."""
     turns = Turns(path)
     trying.set()
     with WAYS[way](turns):
         entered.set()
-        release.wait(30)
+        release.wait(300)

@@ -14,7 +14,7 @@ import pytest
 import cudal1_ray
 from cudal1_ray.files import lock_file, unlock_file
 
-pytestmark = pytest.mark.timeout(30)  # a lock that is never released fails by its own limit, not by the suite's
+pytestmark = pytest.mark.timeout(120)  # a lock that is never released fails by its own limit, not by the suite's
 HOLDER = """
 import sys, time
 from cudal1_ray.files import lock_file

@@ -46,6 +46,8 @@ class Site:
 
     def __init__(self, port: int, admin_keys: list[str]):
         self.barrier, self.coordinator = RequestBarrier(Weights(1, "", "first")), FixedCoordinator()
+        self.flowing = asyncio.Event()  # streams end while it is set, and wait where they are otherwise
+        self.flowing.set()
         app = FastAPI()
         app.include_router(weights_router(self.coordinator, WeightsConfig(admin_keys=admin_keys)))
 
@@ -54,7 +56,7 @@ class Site:
             async def pieces():
                 for number in range(5):
                     yield f"{number}\n"
-                    await asyncio.sleep(0.01)
+                    await self.flowing.wait()
 
             return StreamingResponse(pieces())
 
@@ -81,6 +83,7 @@ def test_streams_name_the_weights_that_they_began_with(port):
                 answer = await http.post("/v1/completions", json={})
                 return answer.headers["x-policy-version"], answer.text
 
+            site.flowing.clear()
             early = [asyncio.create_task(ask()) for _ in range(4)]
             while site.barrier.under_way < 4:
                 await asyncio.sleep(0.001)
@@ -90,7 +93,9 @@ def test_streams_name_the_weights_that_they_began_with(port):
 
             changing = asyncio.create_task(site.barrier.change(Weights(2, "", "second"), load, 60.0))
             await asyncio.sleep(0)
-            late = await ask()
+            later = asyncio.create_task(ask())
+            site.flowing.set()
+            late = await later
             await changing
             whole = "0\n1\n2\n3\n4\n"
             assert await asyncio.gather(*early) == [("1", whole)] * 4 and late == ("2", whole)
