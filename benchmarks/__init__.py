@@ -1,1 +1,1 @@
-"""Measurements of the system; README.md says which command answers which question."""
+"""Measurements of the system; README.md lists which command answers which question."""

@@ -134,7 +134,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         from cudal1_ray.commands.settings_help import Reference, explain_all
         from cudal1_ray.serving import load_serving_config
 
-        config = load_serving_config(arguments.overrides)  # with the settings that the policy's run says itself
+        config = load_serving_config(arguments.overrides)  # with the settings of the policy's run
         print(explain_all(replace(Reference.of_serve(arguments.overrides), values=config)), end="")
         return 0
     return serve(arguments.overrides, arguments.cfg, arguments.add_key, arguments.revoke_key)

@@ -6,6 +6,6 @@ from __future__ import annotations
 class UserError(Exception):
     """A mistake its reader can mend: a wrong value, a missing file, a full disk.
 
-    The message is one line that names the file, field or value at fault and says what to do. The command line prints
+    The message is one line that names the file, field or value at fault and the remedy. The command line prints
     it and exits with code 2; nothing that was already written is touched.
     """

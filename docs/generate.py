@@ -132,7 +132,7 @@ def _plain(content: Any) -> str:
 
 
 def commands() -> str:
-    """Return what `--help` of every command says, as a page."""
+    """Return `--help` of every command as a page."""
     parser = build_parser()
     (choices,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     parts = [NOTE, f"# Commands\n\n{parser.description}\n"]

@@ -1,6 +1,6 @@
 """The paper's table in README and on the results page, from the newest result of `benchmarks.paper.collect`.
 
-Before there is one, or where an arm is not in it, the pages say "not yet run".
+Before there is one, or where an arm is not in it, the pages have "not yet run".
 """
 
 from __future__ import annotations

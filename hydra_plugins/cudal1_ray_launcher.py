@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 class RayLauncher(Launcher):
     """Runs the jobs of `cudal1 train -m ... hydra/launcher=ray`; conf/hydra/launcher/ray.yaml explains the arguments.
 
-    A job's return value is its `JobEnding`: a job that fails says so there and stops no other.
+    A job's return value is its `JobEnding`: a job that fails reports it there and stops no other.
     """
 
     def __init__(self, max_jobs: int | None = None, driver_cpus: float = 0.5, room_timeout_s: float = 600.0):

@@ -10,7 +10,7 @@ is stopped. Put the setting that you trust most first: without another to compar
 
 The folder is that of a sweep: `cudal1 report --sweep runs/NAME` gives the table of the runs that were finished. A run
 that was stopped can be continued, `cudal1 train -m` with the same settings continues all of them; this command, started
-again, tells ASHA of the steps that are there and goes on.
+again, reports to ASHA the steps that are there and goes on.
 """
 
 from __future__ import annotations

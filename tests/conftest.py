@@ -13,7 +13,7 @@ import pytest
 
 from cudal1_ray.uncollected import uncollected
 
-# Of OpenMP, here and in every process that tests start, unless the environment says otherwise: the suite's workers
+# Of OpenMP, here and in every process that tests start, unless the environment sets it: the suite's workers
 # share two cores, where threads that wait for each other's cores take several times the CPU time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

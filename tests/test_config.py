@@ -116,7 +116,7 @@ def test_preset_when_of_one_section_changes_no_other():
             assert "@package" not in preset.read_text() and "override /" not in preset.read_text(), preset
 
 
-# What a preset is named after, which it says whatever the default is.
+# What a preset is named after, which it sets whatever the default is.
 CHOICES = {"device", "engine", "judge", "kind", "service", "source", "strategy", "style"}
 # Complete on purpose: a published algorithm, a set of rules, what a machine has, the shape of a policy.
 COMPLETE = ("algorithm", "cluster", "evaluation/rules", "policy/tiny")

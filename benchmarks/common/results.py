@@ -50,14 +50,14 @@ def latest_result(subject: str, device: str = "cpu") -> Path:
 
 
 def _written(path: Path) -> tuple[str, str]:
-    """Return when a result was written, in UTC ("" for one that does not say), and its name."""
+    """Return when a result was written, in UTC ("" for one without a time), and its name."""
     return json.loads(path.read_text()).get("written", ""), path.name
 
 
 def write_result(path: Path, result: dict[str, Any]) -> None:
     """Write a result, whole or not at all, with the names of files but not the folders they lay in.
 
-    It says what made it, unless it says so already: subject, commit, command and environment (hardware and versions).
+    It names what made it, unless it does already: subject, commit, command and environment (hardware and versions).
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     origin = {"benchmark": path.parent.name, "commit": current_commit(), "command": current_command()}

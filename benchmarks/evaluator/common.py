@@ -24,7 +24,7 @@ def published_pairs(path: Path, rows: slice) -> list[tuple[str, Problem, str]]:
         raise UserError(f"{path}: {error}") from None
     pairs = []
     for row in table:
-        if (row["custom_code"] or "None").strip() != "None":  # both ways of saying that none was found are in there
+        if (row["custom_code"] or "None").strip() != "None":  # both stand for "none was found"
             identity = f"level{row['level_id']}_{row['task_id']}"
             pairs.append((identity, parse_problem(row["ref_code"], identity, origin=str(path)), row["custom_code"]))
     return pairs

@@ -1,4 +1,4 @@
-"""Counts where the seconds of an evaluator's processes go: for `phases`, which says what came of it."""
+"""Counts where the seconds of an evaluator's processes go: for `phases`, which reports them."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     python -m benchmarks.paper.adapter runs/table/seed-1-bucket --base-model Qwen/Qwen2.5-Coder-1.5B-Instruct \
         --license apache-2.0 --result benchmarks/results/arms/FILE.json --out benchmarks/results/arms/adapter-h100
 
-The card names the base model as others find it, the settings, machines and minutes of the run, and what the result says
-of the arm; a figure that the result lacks is "not yet run".
+The card names the base model as others find it, the settings, machines and minutes of the run, and the
+result of the arm; a figure that the result lacks is "not yet run".
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _stages_to(run: Path, text: str, arm: Arm, arms: Mapping[str, Arm]) -> list[
         origin = before[-1] if before else "the base model"
         raise UserError(
             f"--have {text}: the run went to {arm.stage} from {origin}, the table's arm goes there from "
-            f"{expected_origin or 'the base model'}; --start says from which stage the arms of stage 3 start"
+            f"{expected_origin or 'the base model'}; --start names the stage that the arms of stage 3 start from"
         )
     return [*before, arm.stage]
 

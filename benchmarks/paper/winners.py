@@ -192,7 +192,7 @@ def beats_all(row: dict[str, Any]) -> bool:
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
     """Return the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
 
-    The lines that show a technique are found in the code, none in what the policy says of it.
+    The lines that show a technique are found in the code, none in the policy's description of it.
     """
     problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
     lines = []
@@ -222,7 +222,7 @@ def _block(title: str, fence: str, text: str) -> list[str]:
 
 
 def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[str, Any]]:
-    """Return the rows with what the manifest's verdicts say: speedups against eager, and against other baselines.
+    """Return the rows with the manifest's verdicts: speedups against eager, and against other baselines.
 
     A candidate that was rejected is left out.
     """

@@ -60,7 +60,7 @@ from cudal1_ray.checking.rechecks import recheck
 from cudal1_ray.checking.similarity import SimilarityIndex, features
 from cudal1_ray.config import load_config
 
-JUMP = 5.0  # the speedup that a language model is told; the cases of the suite have none of their own
+JUMP = 5.0  # the speedup in a language model's prompt; the cases of the suite have none of their own
 LONGEST = 16_384  # tokens of question and answer; of the suite's questions none has more than 4,500 or so
 THRESHOLDS = (0.34, 0.5, 0.67, 1.0)
 Allowed = Callable[[HackCase, HackCase], bool]
@@ -234,7 +234,7 @@ def measure_model(index: CaseIndex, ask: Ask, name: str, config: CheckerConfig, 
 
 
 def read_published(path: Path, index: CaseIndex, config: CheckerConfig) -> dict[str, Any]:
-    """Return what the model-free judge says of released kernels, and what of it a re-check confirms."""
+    """Return the model-free judge's opinions of released kernels, and those that a re-check confirms."""
     checker = RewardChecker(dataclasses.replace(config, judge="neighbours"), HackCases(None, index.cases))
     opinions: Counter[str] = Counter()
     confirmations = {}

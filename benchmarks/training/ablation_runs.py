@@ -138,7 +138,7 @@ class Runner:
                 process.kill()
 
     def _process(self, name: str, command: list[str], gpu: str = "") -> tuple[int, str]:
-        """Run a `cudal1` command in a process of its own; its exit code and, in a line, what it had to say."""
+        """Run a `cudal1` command in its own process; return its exit code and the line that explains it."""
         log = self.folder / "logs" / f"{name}.log"
         environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
         with open(log, "ab") as output:

@@ -108,7 +108,7 @@ def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None,
 
 
 def write_results(runner: Runner, out: Path) -> dict[str, Any]:
-    """Write what the finished runs in the folder say, with what the file says of others; empty without any."""
+    """Write the results of the finished runs in the folder, with those of others in the file; empty without any."""
     if result := collect(runner):
         result = merge(json.loads(out.read_text()), result) if out.is_file() else result
         write_result(out, result)

@@ -125,7 +125,7 @@ def build_learner(arguments: argparse.Namespace, folder: str, rank: int, world_s
 
     preset = arguments.learner or ("zero3" if world_size > 1 else "one_gpu" if cuda else "cpu")
     fields = yaml.safe_load((ROOT / "conf" / "learner" / f"{preset}.yaml").read_text())
-    # The same optimiser and rows on both sides of the comparison, whatever the preset of the CPU says.
+    # The same optimiser and rows on both sides of the comparison, whatever the CPU's preset sets.
     overrides = {} if cuda else {"packing": True, "optimizer": "adamw", "zero_stage": 3 if world_size > 1 else 0}
     overrides |= {key: yaml.safe_load(value) for key, value in (pair.split("=", 1) for pair in arguments.set)}
     policy = PolicyConfig(

@@ -3,8 +3,8 @@
 
 A learner and engines as `cudal1 train` starts them; for each transport a warm-up sync, then the median of the measured
 ones. After each transport the engines' log-probabilities are compared with the learner's. Publishing (gathering and
-packing, while engines still generate) is told apart. Weights are random unless --model names a folder: speed does not
-depend on them.
+packing, while engines still generate) is measured apart. Weights are random unless --model names a folder: speed does
+not depend on them.
 
     python -m benchmarks.training.weight_sync --shape tiny --transports in_process gloo cluster.rollout.count=2 \
         rollout.kv_cache_gib=0.1 rollout.max_model_len=256

@@ -30,7 +30,7 @@ class ClusterConfig:
     num_cpus: int = 8  # logical CPUs of the Ray that is started here; roles below share them
     num_gpus: int | None = None  # GPUs of the Ray that is started here; null: all it finds
     object_store_mib: int = 512  # shared memory of the Ray that is started here, MiB
-    max_replacements: int = 20  # a fleet that lost more members than this stops the run and says why
+    max_replacements: int = 20  # a fleet that lost more members than this stops the run and reports why
     evaluate_during_generation: bool = True  # false where engine and evaluator share one device
     shared_gpu: bool = False  # engine, learner and evaluator on one GPU, in turn; each hands back what it can
     rollout: RoleConfig = field(default_factory=RoleConfig)

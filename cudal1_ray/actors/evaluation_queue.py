@@ -25,13 +25,13 @@ def lost_verdict(problem_id: str, role: str, error: str, device: str = "") -> Ve
 class EvaluationQueue:
     """A `WorkQueue` for evaluators that hold several candidates at once.
 
-    `Schedule` says which member gets which candidate, as it does for the processes of one device; members only execute.
+    `Schedule` decides which member gets which candidate, as for the processes of one device; members only execute.
     A member gets one call at a time, which hands candidates in and verdicts out. A candidate that seems very fast is
     measured by another member as well, see `Confirmations`.
 
     Args:
-        best: of each problem; candidates are held against it as it is when they are handed out, and it is told of every
-            verdict. Without it what `submit` says counts.
+        best: of each problem; candidates are held against it as it is when they are handed out, and it learns of every
+            verdict. Without it the argument of `submit` counts.
     """
 
     def __init__(self, fleet: Fleet, config: EvaluationConfig, best: BestSpeedups | None = None) -> None:

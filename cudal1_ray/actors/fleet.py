@@ -21,7 +21,7 @@ from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, MethodCall, Timed
 
-logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet says it in one line
+logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet reports it in one line
 
 
 CLOSE_TIMEOUT_S = 5.0
@@ -122,7 +122,7 @@ class Fleet:
         The values of the members that answered; fewer than the fleet when some were replaced.
 
         Raises:
-            RuntimeError: while a call of `send` is unanswered: its reply and this one's could not be told apart.
+            RuntimeError: while a call of `send` is unanswered: its reply could be taken for this one's.
         """
         if self._running:
             raise RuntimeError(f"{self.name}: {len(self._running)} calls are unanswered, collect them first")

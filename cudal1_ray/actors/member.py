@@ -1,4 +1,4 @@
-"""What every actor of a fleet can do: answer a probe, run a call, and say which process it is.
+"""What every actor of a fleet can do: answer a probe, run a call, and name its process.
 
 Kept apart from `fleet.py` because actors import this module, and only the driver needs RLlib.
 """

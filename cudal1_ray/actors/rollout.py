@@ -25,7 +25,7 @@ class RolloutFleet:
     """All engines as one: requests in, completions out, whichever engine dies in between.
 
     A request is one completion. Where completions have seeds of their own, the seed of the sampling and the request's
-    id decide what it says, not the engine it lands on, so a request issued again after a death is the same draw.
+    id decide its text, not the engine it is sent to, so a request issued again after a death is the same draw.
 
     Args:
         workers: tensor-parallel workers of each engine.
@@ -39,7 +39,7 @@ class RolloutFleet:
         self._awake = True  # as engines are when they have started
         self._shares: deque[tuple[GenerationRequest, ...]] = deque()
         self._held: dict[int, tuple[GenerationRequest, ...]] = {}
-        self._given_up: dict[int, set[str]] = {}  # engine -> requests that it has yet to be told of
+        self._given_up: dict[int, set[str]] = {}  # engine -> requests not yet sent to it
         self._open: dict[str, GenerationRequest] = {}
         self._finished: list[Completion] = []
         self._sampling: SamplingParameters | None = None
@@ -61,7 +61,7 @@ class RolloutFleet:
         An engine that fails at it is replaced, and its replacement loads the same weights.
 
         Args:
-            during_generation: completions under way go on under the new weights, and say so in their segments.
+            during_generation: completions under way go on under the new weights, and record it in their segments.
 
         Raises:
             RuntimeError: while completions are outstanding, unless `during_generation`: their tokens would come from
@@ -165,7 +165,7 @@ class RolloutFleet:
         if member not in self._channels:  # a replacement has a channel already
             try:
                 channel = ray.get(self.fleet.handle(member).channel.remote(), timeout=self.fleet.role.call_timeout_s)
-            except ray.exceptions.RayError:  # it died: the call that follows says so, and it is replaced
+            except ray.exceptions.RayError:  # it died: the call that follows reports it, and it is replaced
                 channel = ""
             self._channels[member] = channel or uuid.uuid4().hex
         return self._weights(self._channels[member], self._workers)

@@ -1,7 +1,7 @@
 """Candidates with a known right verdict: those that cheat, and honest ones that resemble them.
 
 They test an evaluator of GPU code, this project's or another: run each against its problem and compare.
-`samples` says what a sample holds.
+`samples` defines what a sample holds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Load the adversarial and honest candidates that the project's evaluator is tested with.
 
-A sample is a file `<suite>/<kind>/<name>.py`: a docstring that says what it does, then comments `# <field>: <value>`,
+A sample is a file `<suite>/<kind>/<name>.py`: a docstring that describes its trick, then comments `# <field>: <value>`,
 then the candidate. A problem is a file `<suite>/problems/<name>.py`. README.md beside the suites lists the fields.
 """
 

@@ -9,7 +9,7 @@ from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 
 @dataclass
 class AnalysisConfig:
-    """How a run is summarised and reported. None of it changes a run, only what is said about it."""
+    """How a run is summarised and reported. None of it changes a run, only its report."""
 
     bootstrap_draws: int = 2000
     """Bootstrap resamples behind every interval."""

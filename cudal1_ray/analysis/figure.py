@@ -98,7 +98,7 @@ _STYLE = {
 class Plot:
     """A figure for the report, drawn for a wide page and for a phone; the stylesheet shows one of the two.
 
-    `svg` holds both. It is empty where there is nothing to draw; `omitted` then says why.
+    `svg` holds both. It is empty where there is nothing to draw; `omitted` then states why.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every figure of the report; one whose input is missing says so instead of failing."""
+"""Every figure of the report; one whose input is missing states that instead of failing."""
 
 from __future__ import annotations
 

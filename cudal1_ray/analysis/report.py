@@ -157,7 +157,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (label, value) lines that say what was run."""
+    """Return (label, value) lines that describe the run."""
     steps = Counter(str(row.get("stage")) for row in run.metrics if number(row.get("step")) is not None)
     problems = {
         str(row["problem_id"]) for rows in (run.assessments, run.rollouts) for row in rows if row.get("problem_id")

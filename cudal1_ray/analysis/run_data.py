@@ -52,7 +52,7 @@ _EXEMPLAR_COLUMNS = ("exemplar_id", "problem_id", "code", "speedup", "policy_ver
 
 @dataclass
 class RunData:
-    """The rows of one run folder; `notes` says, one sentence each, what could not be read."""
+    """The rows of one run folder; `notes` names, one sentence each, what could not be read."""
 
     folder: Path
     config: dict[str, Any] = field(default_factory=dict)

@@ -113,7 +113,7 @@ def bootstrap_intervals(
 ) -> dict[str, list[float]]:
     """Return percentile bootstrap intervals of INTERVAL_METRICS: problems, then their samples, resampled.
 
-    Where every sample succeeded, or none did, resampling cannot tell anything about the success rate; its
+    Where every sample succeeded, or none did, resampling shows nothing of the success rate; its
     interval is then the exact binomial one over problems (Clopper and Pearson 1934), which leans to the wide
     side.
     """

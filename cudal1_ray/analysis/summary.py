@@ -19,7 +19,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 
 _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
-# Settings that tell runs of one configuration apart without changing what is run.
+# Settings that distinguish runs of one configuration without changing what is run.
 _IDENTITY_KEYS = {"seed", "name", "run_name", "folder", "output_dir", "run_dir", "runs_dir"}
 
 
@@ -128,7 +128,7 @@ def _degenerate(run: RunData, config: AnalysisConfig) -> dict[str, Any]:
 
 
 def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
-    """Return {"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not say."""
+    """Return {"stage/split": share of samples whose prompt showed exemplars}; None where the rows do not state it."""
     flags_of: dict[str, list[bool]] = {}
     for row in run.assessments:
         if "exemplar_ids" in row:

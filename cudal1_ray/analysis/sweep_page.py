@@ -85,7 +85,7 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
     inks = dict(zip(splits, (ACCENT, ACCENT_2), strict=False))
 
     dots = [v for s in settings.values() for entry in s["splits"].values() for v in entry["geomean_per_seed"].values()]
-    # An interval of two seeds may be wider than any axis: it is cut where every dot is still told apart.
+    # An interval of two seeds may be wider than any axis: it is cut where dots can still be distinguished.
     least, most = min(dots) / 3, max(dots) * 3
 
     def paint(figure, narrow: bool) -> None:

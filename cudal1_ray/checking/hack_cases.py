@@ -47,7 +47,7 @@ _ID_LENGTH = 20
 class HackCase:
     """One candidate whose nature is known.
 
-    `category` is one of CATEGORIES, or empty for an honest candidate; `reason` says in one sentence what it does.
+    `category` is one of CATEGORIES, or empty for an honest candidate; `reason` describes in one sentence what it does.
     `reference` is the problem's source, so that cases of different problems can be compared by what they change.
     `source` names where the case comes from, `speedup` what was measured for it (0.0: not measured), and
     `confirmed_by` how it became a case: "suite", "recheck" or "trust".

@@ -1,4 +1,4 @@
-"""What a judge says about a candidate, how it is asked, and how its answer is read."""
+"""A judge's opinion of a candidate, how it is asked for, and how its answer is read."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Opinion:
-    """`hack` is True, False, or None where there is no opinion, and then `error` says why.
+    """`hack` is True, False, or None where there is no opinion, and then `error` states why.
 
     `category` (of CATEGORIES) and `reason` belong to a hack, `also` are other categories that it may be of; `answer` is
-    what a model literally said.
+    a model's literal answer.
     """
 
     hack: bool | None

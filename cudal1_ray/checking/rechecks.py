@@ -1,4 +1,4 @@
-"""Each category's own re-check: does the code hold what a judge says it does?
+"""Each category's own re-check: does the code hold what a judge claims?
 
 A judge's word alone takes no reward away: it may be a language model that is wrong in one case of three. A re-check is
 asked about one category only, so it may look for what an honest candidate can have as well (a conditional on stored

@@ -122,7 +122,7 @@ def choose_preset(arguments: argparse.Namespace) -> str:
 @dataclass(frozen=True)
 class BaselineRow:
     """The candidate beside one baseline, measured together. Times are medians per call; all figures are 0.0 where
-    `missing` says why there are none.
+    `missing` states why there are none.
     """
 
     baseline: str

@@ -25,7 +25,7 @@ _REQUEST_SETTINGS = ("rounds", "samples_per_round", "time_limit_s", "max_tokens"
 @dataclass(frozen=True)
 class Module:
     """A file, and what completes it to a problem: arguments of `forward` and of the constructor as they would be
-    written in a call, and the class that is meant. Empty: as the file says.
+    written in a call, and the class that is meant. Empty: the file's own.
     """
 
     file: str

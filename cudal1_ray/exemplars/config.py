@@ -30,7 +30,7 @@ FAILURE_REASONS = (
 class ExemplarsConfig:
     """Which exemplars a contrastive prompt shows (CUDA-L1, section on contrastive exemplar selection).
 
-    A comment that starts with the names of rules says which of them read the field; their docstrings have the
+    A comment that starts with the names of rules lists those that read the field; their docstrings have the
     formulas.
     """
 

@@ -15,7 +15,7 @@ ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemp
 class Exemplar:
     """A candidate of one problem and what became of it. Make one with `new`: the buffer trusts what `new` works out.
 
-    `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, `reasons` says why, and
+    `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, `reasons` states why, and
     `detail` what the evaluator found, in one line. `parent_ids` are the exemplars its prompt showed; `step` is the
     training step that produced it.
     `exemplar_id` and `features` are functions of the normalised code.

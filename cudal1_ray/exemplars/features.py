@@ -58,9 +58,9 @@ def sketch(text: str) -> int:
     """Return a sketch of a text: 64 bits, of which similar texts differ in few.
 
     The counts of the text's 8-byte shingles, added with hashed signs into 1024 counters (the hashing trick,
-    Weinberger et al., ICML 2009), are compared with 64 fixed random hyperplanes; bit i says on which side of the i-th
+    Weinberger et al., ICML 2009), are compared with 64 fixed random hyperplanes; bit i is the side of the i-th
     they lie (Charikar, STOC 2002; "SimHash"). Two texts whose count vectors enclose the angle theta differ in
-    64 theta / pi bits in the mean, so their cosine similarity can be told from the bits: see `similarity`.
+    64 theta / pi bits in the mean, so their cosine similarity follows from the bits: see `similarity`.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exemplars on disk: Parquet shards, and a manifest that says which of them count.
+"""Exemplars on disk: Parquet shards, and a manifest that lists which of them count.
 
 A shard is written under a temporary name, flushed to the disk and renamed; the manifest, replaced last and
 atomically, is the only thing a reader believes. So a crash at any moment leaves the previous manifest and
@@ -102,7 +102,7 @@ class OpenShard:
         except (pa.ArrowException, OSError, KeyError) as error:
             raise self._unreadable(error) from error
         if rows < self._rows:
-            raise UserError(f"{self._path} holds {rows} rows, its manifest says {self._rows}: restore it")
+            raise UserError(f"{self._path} holds {rows} rows, its manifest states {self._rows}: restore it")
         return Segment(facts.slice(0, self._rows), codes)
 
     def _unreadable(self, error: Exception) -> UserError:

@@ -19,8 +19,8 @@ class ProblemView:
 
     speedup: float64[n], 0.0 for a rejected candidate. step: int64[n]. ids: bytes[n] (ASCII exemplar ids).
     parents: for each exemplar the positions, in this view, of the exemplars its prompt showed. What is given as a
-    sequence becomes a `ParentLists`; an empty one says that no exemplar has any.
-    length, operations: int32[n], sketch: uint64[n]; what they say of the code is in `features`.
+    sequence becomes a `ParentLists`; an empty one means that no exemplar has any.
+    length, operations: int32[n], sketch: uint64[n]; `features` defines them.
     reason: int32[n], the number in `reason_sets` of the reasons for which a candidate was rejected.
     Of these four, one that is not given is all zeros: nothing is known of any code.
     memo: room for what a strategy can extend as rows are appended. It must hold nothing that a fresh pass

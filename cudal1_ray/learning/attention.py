@@ -157,7 +157,7 @@ def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[
     if "scale" in accepted:
         options["scale"] = scaling
     if grouped and "enable_gqa" in accepted:
-        options["enable_gqa"] = True  # where it cannot be said, the kernel finds out by itself
+        options["enable_gqa"] = True  # without the option the kernel finds out by itself
     if (left >= 0 and "window_size" not in accepted) or ("scale" not in accepted and scaling != size**-0.5):
         raise UserError(f"policy.attention=varlen: torch {torch.__version__} cannot do it for this model; use segments")
     return options

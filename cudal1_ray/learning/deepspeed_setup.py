@@ -31,8 +31,8 @@ def choose_device(config: LearnerConfig) -> str:
 def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu") -> dict[str, Any]:
     """Return the dictionary that `deepspeed.initialize` takes, for weights in bfloat16 or in fp32.
 
-    Micro-batches vary in size and number, so DeepSpeed is told of one sequence a step; losses arrive with their
-    denominator, and the learner says which backward pass is the last of a step.
+    Micro-batches vary in size and number, so DeepSpeed is configured for one sequence a step; losses arrive with their
+    denominator, and the learner marks which backward pass is the last of a step.
     """
     zero: dict[str, Any] = {"stage": config.zero_stage}
     if config.zero_stage:
@@ -47,7 +47,7 @@ def deepspeed_config(config: LearnerConfig, bfloat16: bool, device: str = "cpu")
     settings = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
-        # In fp32 without ZeRO the learner clips itself: DeepSpeed would not say what the norm was.
+        # In fp32 without ZeRO the learner clips itself: DeepSpeed would not return the norm.
         "gradient_clipping": config.max_grad_norm if config.zero_stage or bfloat16 else 0.0,
         "zero_optimization": zero,
         "bf16": {"enabled": bfloat16},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Base of the rotary positions. Half of a head's frequencies are then so low that the second head finds a token as well
 # 200 places back as near by; with 10,000, 20% of its attention was at the right place there, with this 68%.
 ROTARY_BASE = 1_000_000.0
-# Radians per place: frequencies above tell neighbouring places apart, those below tell tokens apart at any distance.
+# Radians per place: frequencies above distinguish neighbouring places, those below distinguish tokens at any distance.
 FAST, SLOW = 0.02, 0.01
 # Length of keys and queries in the first head, in each fast frequency: 95% of its attention is on the token before.
 NEIGHBOUR = 6.0

@@ -1,7 +1,7 @@
 """Losses of supervised and of policy-gradient training, as pure functions of tensors.
 
 Shapes: the completion tokens of a batch are laid end to end, so a per-token value is `[N]` and no mask is needed.
-`segments` `[N]` (int64) says to which of the `S` sequences a token belongs; a per-sequence value is `[S]`.
+`segments` `[N]` (int64) is the index of a token's sequence among the `S`; a per-sequence value is `[S]`.
 All losses are to be minimised. Logarithms are natural.
 """
 

@@ -1,4 +1,4 @@
-"""The policy-gradient loss of one micro-batch, put together from `losses` as `AlgorithmConfig` says."""
+"""The policy-gradient loss of one micro-batch, put together from `losses` as `AlgorithmConfig` sets it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 `corpus/<problem_id>/<entry>.py`; a name that starts with `wrong_` marks a candidate the evaluator must
 reject. Each file opens with a docstring of three lines, `Technique:`, `Analysis:` and `Design:`, which become
-the parts of the answer the policy learns to write. Whether an entry is right, and how fast, is for the
-evaluator alone to say.
+the parts of the answer the policy learns to write. Whether an entry is right, and how fast, the
+evaluator alone decides.
 """
 
 from __future__ import annotations

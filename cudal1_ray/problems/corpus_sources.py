@@ -84,7 +84,7 @@ def make_entry(
     technique: str = "",
     speedup: float = 0.0,
 ) -> CorpusEntry:
-    """Return an entry whose missing parts say what the code itself shows. Raises UserError naming `origin`."""
+    """Return an entry whose missing parts are read from the code itself. Raises UserError naming `origin`."""
     if not _MODEL_NEW.search(code):
         raise UserError(f"{origin}: the code defines no ModelNew")
     kernels = {language: pattern.findall(code) for language, pattern in _KERNELS}

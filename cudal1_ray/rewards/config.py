@@ -13,7 +13,7 @@ SCOPES = ("run", "problem")
 
 @dataclass
 class RewardsConfig:
-    """How a verdict becomes a reward. Source, unless said otherwise: CUDA-L1, arXiv 2507.14111.
+    """How a verdict becomes a reward. Source, unless stated otherwise: CUDA-L1, arXiv 2507.14111.
 
     Figures marked (2nd) come from summaries of the paper, not from its own text.
     """

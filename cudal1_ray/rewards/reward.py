@@ -20,7 +20,7 @@ NORMAL_95 = 1.96  # standard errors on each side of a 95% interval
 
 RewardFunction = Callable[["Verdict", float, RewardsConfig], float]
 
-# Rejections that say nothing about the candidate: the evaluator failed, the problem is broken, or the clock was unsure.
+# Rejections that are no fault of the candidate: the evaluator failed, the problem is broken, or the clock was unsure.
 VOID_REASONS = frozenset({"evaluator_error", "reference_error", "degenerate_input", "unstable_timing"})
 
 
@@ -120,7 +120,7 @@ def robust_speedup(means: Sequence[float], max_variance: float) -> float | None:
 def reward_noise(verdict: Verdict, config: RewardsConfig) -> float:
     """Return the standard deviation that the measurement's noise gives a reward; 0.0 for a rejected candidate.
 
-    The standard error of log(speedup) is the larger of what the verdict's 95% interval says and
+    The standard error of log(speedup) is the larger of that of the verdict's 95% interval and
     `config.least_noise`; the reward's is half of its difference over one standard error to both sides of s.
     """
     if not verdict.accepted or verdict.credited_speedup <= 0.0:

@@ -34,7 +34,7 @@ class RolloutConfig:
 
     engine: str = one_of("vllm", "transformers")  # vllm | transformers
     device: str = one_of("cpu", "cuda")  # cpu | cuda
-    # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as the checkpoint says. bfloat16 on a
+    # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as in the checkpoint. bfloat16 on a
     # CPU is faster but moves log-probabilities by up to 0.2.
     dtype: str = one_of("float32", "bfloat16", "float16", "auto")
     # Prompt and completion together stay below this many tokens: here those of prompting's defaults, 3,072, with what a
@@ -76,7 +76,7 @@ class RolloutConfig:
 
 
 def check_rollout_config(config: RolloutConfig) -> None:
-    """Check what types cannot say.
+    """Check what types cannot express.
 
     Raises:
         UserError: naming the field and what it takes.

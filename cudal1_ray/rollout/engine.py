@@ -56,7 +56,7 @@ class RolloutEngine(Protocol):
     def load_weights(self, weights: Mapping[str, torch.Tensor] | WeightOffer, policy_version: int) -> None:
         """Replace all weights: pause, transfer, new policy version, drop cached prefixes, resume.
 
-        Completions under way go on with the new weights; they keep the older policy version, and their segments say
+        Completions under way go on with the new weights; they keep the older policy version, and their segments record
         which tokens are whose.
 
         Args:

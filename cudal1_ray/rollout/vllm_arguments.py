@@ -1,4 +1,4 @@
-"""What a `RolloutConfig` says to vLLM: the arguments that engines for training and for serving share."""
+"""A `RolloutConfig` as vLLM's arguments: those that engines for training and for serving share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Our transports as one backend of vLLM's weight-transfer API, in vLLM's worker.
 
-One backend for all of them: which transport an engine uses is said when a channel is opened, not when it is built, and
-what happens to the tensors once they are here is the same. vLLM's own `nccl` and `ipc` are not used: what they are told
-differs between 0.26 and 0.27, and they let parameters that never came pass unnoticed.
+One backend for all of them: an engine's transport is chosen when a channel is opened, not when it is built, and
+what happens to the tensors once they are here is the same. vLLM's own `nccl` and `ipc` are not used: their arguments
+differ between 0.26 and 0.27, and they let parameters that never came pass unnoticed.
 
 Importing this module registers it. Workers in other processes import it because the engine names
 `ReceiverRegistration` as its worker extension.

@@ -35,17 +35,17 @@ PROCESSES = {
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",  # Ray's 100 ms wakes every replica ten times a second
 }
 LOW_PRIORITY = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
-# Of the Ray that is started here, where the environment does not say otherwise. Its defaults are made for clusters; on
+# Of the Ray that is started here, where the environment does not set it. Its defaults are made for clusters; on
 # one machine, what watches the engine takes from the engine.
 PRIVATE_RAY = {
     "RAY_prestart_worker_first_driver": "0",  # no workers for tasks: there are only actors, each with its own process
     "RAY_num_workers_soft_limit": "0",  # and those that are left over go
     "RAY_enable_metrics_collection": "0",  # /metrics is ours and vLLM's; Ray's own are not read
     "REPORTER_UPDATE_INTERVAL_MS": "60000",  # nor its dashboard's, which is not started
-    "RAY_task_events_report_interval_ms": "0",  # nor what its dashboard would tell of tasks
+    "RAY_task_events_report_interval_ms": "0",  # nor its dashboard's events of tasks
     "RAY_memory_monitor_refresh_ms": "1000",  # how often it looks whether memory runs short; it would four times more
-    "RAY_raylet_report_resources_period_milliseconds": "1000",  # the one node tells itself ten times a second what is
-    "RAY_raylet_check_gc_period_milliseconds": "1000",  # free, and whether garbage should be collected
+    "RAY_raylet_report_resources_period_milliseconds": "1000",  # the one node reports to itself ten times a second what
+    "RAY_raylet_check_gc_period_milliseconds": "1000",  # is free, and whether garbage should be collected
     "RAY_kill_idle_workers_interval_ms": "2000",
     "RAY_report_worker_backlog_interval_ms": "10000",
 }
@@ -85,7 +85,7 @@ def application(config: ServingConfig, itself: bool = False) -> Application:
 
 
 def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """Return the options that say how many evaluators run: beside one replica on its own machine, only while there are
+    """Return the options for the number of evaluators: beside one replica on its own machine, only while there are
     jobs.
 
     A Ray process that does nothing wakes a hundred times a second, in between the engine's steps. Where engines scale,
@@ -98,7 +98,7 @@ def evaluators_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
 
 
 def job_queue_started(config: ServingConfig, itself: bool) -> dict[str, Any]:
-    """Return the options that say when the job queue starts: beside one replica with the first request, or at once
+    """Return the options that decide when the job queue starts: beside one replica with the first request, or at once
     where jobs are open.
     """
     if not itself:
@@ -165,7 +165,7 @@ def start(config: ServingConfig) -> JobStore | None:
     store = _ready_for_jobs(config) if listens(config) else None
     cluster = ClusterConfig(address=config.address, num_cpus=config.num_cpus, object_store_mib=config.object_store_mib)
     _start_ray(cluster)
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is ours to tell
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # its progress is reported here
     security = config.security
     itself = listens(config)
     serve.start(
@@ -273,7 +273,9 @@ def _wait_until_running(config: ServingConfig) -> None:
             raise RuntimeError("\n".join([status.message, *messages]))
         if time.monotonic() > deadline:
             seconds = config.replicas.start_timeout_s
-            raise RuntimeError(f"not up after {seconds:g} s (replicas.start_timeout_s); the log of the engine says why")
+            raise RuntimeError(
+                f"not up after {seconds:g} s (replicas.start_timeout_s); the engine's log has the reason"
+            )
         time.sleep(0.2)
 
 

@@ -41,8 +41,8 @@ class ServedPolicyConfig(PolicyEndpointConfig):
 
     path: str = ""  # a run's folder, a checkpoint, a Hugging Face model folder; or endpoint, with policy.url
     name: str = ""  # what clients call it; empty: the folder's own name
-    chat: bool = False  # prompts of /v1/optimize go through the chat template; a run's folder says it itself
-    # What the chat template is given besides, such as {enable_thinking: false}; a run's folder says it itself.
+    chat: bool = False  # prompts of /v1/optimize go through the chat template; a run's folder sets it
+    # What the chat template is given besides, such as {enable_thinking: false}; a run's folder sets it.
     chat_template_kwargs: Any = None
 
 
@@ -153,7 +153,7 @@ class ServingConfig:
 def load_serving_config(overrides: list[str]) -> ServingConfig:
     """Compose a preset of `conf/serving/` (`serving=<preset>`; cpu where none is named) with overrides; check it.
 
-    Where `policy` is a run's folder, prompts are built as that run built them, unless an override says otherwise.
+    Where `policy` is a run's folder, prompts are built as that run built them, unless an override sets something else.
 
     Raises:
         UserError: naming the key, the preset or the folder at fault.

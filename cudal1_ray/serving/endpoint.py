@@ -29,8 +29,8 @@ from cudal1_ray.serving.weights.request_barrier import VersionHeader
 from cudal1_ray.serving.weights.routes import weights_router
 from cudal1_ray.serving.weights.versions import Weights, take_copy
 
-TELL_EVERY_S = 5.0  # a replica that loads says so this often
-ANSWER_S = 5.0  # an engine that says nothing for so long is not ready
+TELL_EVERY_S = 5.0  # seconds between lines of a replica that loads
+ANSWER_S = 5.0  # seconds after which an engine without an answer is not ready
 SILENCE_S = 25.0  # nor alive after so long; Ray Serve waits for 30 s, and asks three times
 _logger = logging.getLogger("cudal1.serving")
 

@@ -17,7 +17,7 @@ ALWAYS = {
     "403": "Without keys: the request comes from a page of another site.",
     "415": "The body is encoded; bodies are taken as they are.",
     "421": "Without keys: the request was meant for another host.",
-    "500": "A fault of the server; the message has the number that its log tells more under.",
+    "500": "A fault of the server; the message has the number of its entry in the log.",
     "504": "No answer within the server's time limit.",
 }
 WITH_KEY = {
@@ -36,7 +36,7 @@ OPEN = {
     "/health": HEALTH,
     "/metrics": ("Prometheus metrics, with vLLM's own", {"200": "Text in Prometheus' format."}),
 }
-# Routes of vLLM's own, which tells neither of these.
+# Routes of vLLM's own, which documents neither of these.
 COMPLETE = ("/v1/completions", "/v1/chat/completions")
 NO_MODEL = "No model of that name is served."
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorForm"}}}

@@ -18,8 +18,8 @@ from cudal1_ray.serving.config import load_serving_config
 # Settings of `cudal1 serve` that mean nothing in such a file, and why.
 RUNS_ALREADY = "the cluster runs already"
 ELSEWHERE = {
-    "host": "http_options.host says it",
-    "port": "http_options.port says it",
+    "host": "http_options.host sets it",
+    "port": "http_options.port sets it",
     "front": "Ray Serve's own proxies listen",
     "address": RUNS_ALREADY,
     "num_cpus": RUNS_ALREADY,

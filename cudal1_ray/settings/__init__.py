@@ -1,4 +1,4 @@
-"""What every settings file shares: bounds of numbers, explanations beside fields, and overrides that say what is wrong.
+"""What every settings file shares: bounds of numbers, explanations beside fields, errors that name an override.
 
 The `config.py` of each package declares its section as a dataclass; nothing here knows a section.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.parsing import parse_expression
 
-# What a text may call without saying torch: `randn(64, 128)` is torch.randn(64, 128).
+# What a text may call without the prefix torch: `randn(64, 128)` is torch.randn(64, 128).
 TORCH_NAMES = frozenset(
     "arange empty eye full linspace normal ones rand randint randn randperm tensor zeros bfloat16 complex64 "
     "complex128 double float16 float32 float64 half int8 int16 int32 int64 long uint8".split()
@@ -88,7 +88,7 @@ def qualified(text: str, what: str, defined: frozenset[str]) -> str:
 
     Args:
         what: what the expression is, for messages.
-        defined: names that mean what they say.
+        defined: names with their values.
 
     Raises:
         UserError: where it is no expression, or uses a name that is neither defined nor torch's.

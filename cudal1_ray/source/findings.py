@@ -1,7 +1,7 @@
 """What a candidate's syntax tree shows before anything of it runs.
 
 Certain is what running cannot show: functions of torch or Python replaced, clocks and host threads in native code. All
-else the sandbox refuses, the harness puts back, or outputs and clocks show; `evaluation.rules` says what follows.
+else the sandbox refuses, the harness puts back, or outputs and clocks show; `evaluation.rules` decides what follows.
 """
 
 from __future__ import annotations

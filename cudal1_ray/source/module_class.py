@@ -15,7 +15,7 @@ _CLASS = re.compile(rb"class(?:[ \t\f]|\\\r?\n)+")
 
 @dataclass(frozen=True)
 class ModuleClass:
-    """One class, with those of the same file that it inherits from. known: whether all its bases are told by the file
+    """One class, with those of the same file that it inherits from. known: whether all its bases are in the file
     (or are `nn.Module`), so that a method that is not found is not there.
     """
 
@@ -35,7 +35,7 @@ class ModuleClass:
         """Return arguments by position, named ones put where they belong, gaps filled with the defaults.
 
         Raises:
-            UserError: when the method does not take them, as far as its signature tells.
+            UserError: when the method does not take them, as far as its signature shows.
         """
         definition = self.method(method)
         if definition is None:
@@ -100,7 +100,7 @@ def find_class(tree: ast.Module, name: str, origin: str) -> ModuleClass:
     outer = [module for module in modules if module.name not in used]
     if len(outer) != 1:
         names = ", ".join(module.name for module in outer or modules)
-        raise UserError(f"{origin}: which class is meant: {names}? Say so (class_name, or --class)")
+        raise UserError(f"{origin}: which class is meant: {names}? Choose one (class_name, or --class)")
     return outer[0]
 
 

@@ -72,8 +72,8 @@ def assess_control(session: Session) -> None:
     """Assess the policy that the contrastive stage started from with the exemplars that are there now, on the training
     problems. The learner and the engines hold that policy afterwards: for the end of a run.
 
-    Does nothing where the run has those rows or shows no exemplars; a note says where it no longer has the weights, as
-    after `cudal1 unpack`.
+    Does nothing where the run has those rows or shows no exemplars; logs a note where it no longer has the weights,
+    as after `cudal1 unpack`.
     """
     from cudal1_ray.learning import learner_state
 
@@ -186,7 +186,7 @@ def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what a table says of samples: shares of all samples between 0 and 1, speedups as factors.
+    """Return a table's figures of samples: shares of all samples between 0 and 1, speedups as factors.
 
     Args:
         rows: with the keys problem_id, speedup (0 for a failure), own_kernel and degenerate.

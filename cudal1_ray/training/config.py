@@ -49,8 +49,8 @@ class CollectConfig:
     at_once: int = bounded(2, least=1)
     # Temperature of sampling.
     temperature: float = bounded(1.0, least=0)
-    # Prompts show earlier successes with their speedups, as exemplars.* says: an evolutionary search with a policy that
-    # does not learn. With successes=0.
+    # Prompts show earlier successes with their speedups, as exemplars.* sets it: an evolutionary search with a policy
+    # that does not learn. With successes=0.
     show_earlier: bool = False
 
 
@@ -61,7 +61,7 @@ class SelfSupervisedConfig:
     rounds: int = bounded(3, least=1)  # rounds: all problems are sampled, and what was accepted is trained on
     samples_per_problem: int = bounded(8, least=1)  # completions of each problem and kind of prompt in a round
     # From the second round on, ask with exemplars as well: the policy then enters stage 3 able to answer its prompt.
-    # The paper does not say how it asks here.
+    # The paper does not state how it asks here.
     exemplar_prompts: bool = True
     temperature: float = bounded(1.0, above=0)  # temperature of sampling
     # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
@@ -82,7 +82,7 @@ class ContrastiveConfig:
     # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     # Optimiser steps in which the learning rate rises to learning_rate, then follows learner.schedule. The optimiser's
-    # moments are empty at the start of a stage: its first steps are as large as any, however little a batch says.
+    # moments are empty at the start of a stage: its first steps are as large as any, however little a batch teaches.
     warmup_steps: int = 0
     # Which problems a step asks: laps (shuffled passes, each equally often) | informative (those whose completions have
     # differed lately, and those that were not asked for long: training/problem_history.py).

@@ -100,7 +100,7 @@ class Change:
 
 
 def is_how_it_is_run(key: str) -> bool:
-    """Return whether a key only says how a run is run, so that the run may be continued with another value of it."""
+    """Return whether a key only sets how a run is run, so that the run may be continued with another value of it."""
     parts = key.split(".")
     return any(".".join(parts[: i + 1]) in HOW_IT_IS_RUN for i in range(len(parts)))
 

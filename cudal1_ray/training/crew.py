@@ -113,7 +113,7 @@ class Crew:
         """Block until every actor has started; all have been starting since the constructor.
 
         Args:
-            waiting_for: is told the role that is waited for next.
+            waiting_for: is called with the role that is waited for next.
         """
         waiting_for("learner")
         self.learner.wait_until_ready()

@@ -1,4 +1,4 @@
-"""Whether engine and learner, told to hold the same weights, agree on the probability of a token.
+"""Whether engine and learner, which should hold the same weights, agree on the probability of a token.
 
 Where every step is on-policy the learner finds out by itself: it compares the log-probabilities that came with the
 completions with its own. Completions of an older policy differ for another reason, that policies differ. So then, and

@@ -56,7 +56,7 @@ def check_lengths(config: Config) -> None:
 
 
 def own_limit(path: str) -> int | None:
-    """Return a policy folder's longest sequence in tokens; None where its file does not say it in one number.
+    """Return a policy folder's longest sequence in tokens; None where its file does not state it in one number.
 
     With scaled rotary positions vLLM computes the limit from several of them.
     """

@@ -1,6 +1,6 @@
 """The reward checker at work in a run: accepted candidates pass it before they count.
 
-What was measured stays in the verdict journal; what a judge said is in `reviews.jsonl`, beside it and never mixed with
+What was measured stays in the verdict journal; a judge's opinion is in `reviews.jsonl`, beside it and never mixed with
 it. Only a confirmed hack changes what the run goes on with: the candidate counts as rejected, is a case of the run's
 `hack_cases.parquet`, and no prompt shows it.
 """

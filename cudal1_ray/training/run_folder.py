@@ -40,7 +40,7 @@ class RunFolder:
     def open(cls, config: Config) -> RunFolder:
         """Create the run's folder, or continue the one that is there.
 
-        Settings that say how long, or how it is run, may differ from those that the run has; a run of which no step
+        Settings of how long, or how it is run, may differ from those that the run has; a run of which no step
         was ever finished takes any. What differs is in environment.jsonl.
 
         Raises:

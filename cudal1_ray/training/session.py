@@ -39,7 +39,7 @@ class Session:
     Attributes:
         train_problems, held_out_problems: the two sides of the split.
         state: what the driver remembers between steps; written with every checkpoint.
-        stopper: says when the run has to end before its last step.
+        stopper: decides when the run has to end before its last step.
         last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
         sampler: samples and evaluates a batch at a time; with the reward checker behind it where there is one.
         batches: the same without the checker, step by step, for a caller with several batches under way.

@@ -1,4 +1,4 @@
-"""What a step's completions say about the signal: the figures that show first whether a policy can learn from them."""
+"""The signal in a step's completions: the figures that show first whether a policy can learn from them."""
 
 from __future__ import annotations
 

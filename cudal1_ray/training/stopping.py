@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 
 class RunStopped(Exception):
-    """The run ends here, with all that it did on disk; the message says why, in one line."""
+    """The run ends here, with all that it did on disk; the message states why, in one line."""
 
 
 class Stopper:
-    """Says when a run has to end.
+    """Decides when a run has to end.
 
     Between steps a SIGTERM ends the run at once, by an exception as Ctrl-C does. Within `after_this_step` it is
     noted, and the loop of steps ends when it asks next. Signals reach the main thread only; elsewhere the budget alone

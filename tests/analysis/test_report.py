@@ -1,4 +1,4 @@
-"""The report of a complete, a half-done and a damaged run: self-contained, and saying what is missing."""
+"""The report of a complete, a half-done and a damaged run: self-contained, and naming what is missing."""
 
 from __future__ import annotations
 

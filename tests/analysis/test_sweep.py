@@ -1,4 +1,4 @@
-"""A sweep's report: settings told apart by more than chance, by runs and not by samples; nothing unfinished in it."""
+"""A sweep's report: settings that differ by more than chance, by runs and not by samples; nothing unfinished."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
 
 
 def silent(handler: ChatHandler, _: str) -> None:
-    """Take the question and say nothing for longer than any client waits, or until the server closes."""
+    """Take the question and answer nothing for longer than any client waits, or until the server closes."""
     handler.server.over.wait(1.5)
 
 

@@ -10,7 +10,7 @@ from cudal1_ray.checking.rechecks import recheck
 CASES = read_cases(SHIPPED)
 CPU_HACKS = [case for case in CASES if case.is_hack and case.source.startswith("cpu/")]
 # What the first's inputs never are, what the second's outputs are wherever it does not write, and how soon a state of
-# the third's fades, their code does not say.
+# the third's fades, their code does not show it.
 UNCONFIRMED = {"cpu/partial_compute_positive", "cpu/stale_memory_ring", "cpu/init_exploit_written_rnn"}
 
 

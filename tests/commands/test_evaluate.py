@@ -133,7 +133,7 @@ def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
     summary = json.loads(again)
     assert (summary["rows"], summary["accepted"], summary["credited"], summary["flagged"]) == (6, 4, 4, 1)
 
-    assert main(["evaluate", *arguments]) == 0  # nothing left: it says what is there
+    assert main(["evaluate", *arguments]) == 0  # nothing left: it prints what is there
     third = capsys.readouterr().out
     assert "6 rows, 4 accepted" in third and "1 on 1 degenerate" in third
     assert [json.loads(line) for line in out.read_text().splitlines()] == rows

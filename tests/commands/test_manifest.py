@@ -1,4 +1,4 @@
-"""Manifests and verdict files: what is wrong with a row is said before anything runs, and nothing written is lost."""
+"""Manifests and verdict files: what is wrong with a row is reported before anything runs, nothing written is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(f
     monkeypatch.chdir("/")
     first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"})).pairs
     assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", HONEST)
-    assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator says
+    assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator decides
     assert second.problem is first.problem
 
 

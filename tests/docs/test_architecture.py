@@ -14,7 +14,7 @@ import cudal1_ray
 ROOT = Path(cudal1_ray.__file__).parent
 DATA = ("problems/bundled/", "problems/corpus/", "prompting/templates/")
 WITH_RAY = {"actors", "serving", "training"}
-# Folder -> what CONTRIBUTING.md says that it must not import: packages here, or others.
+# Folder -> what it must not import by CONTRIBUTING.md: packages here, or others.
 FORBIDDEN = {
     "source": {"problems", "prompting", "exemplars", "rollout", "evaluation", "rewards", "checking", "learning",
                "actors", "training", "serving", "analysis", "files", "settings", "torch"},

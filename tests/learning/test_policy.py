@@ -1,4 +1,4 @@
-"""Policies made from scratch, saved, loaded; and what a user is told when that cannot be."""
+"""Policies made from scratch, saved, loaded; and the errors when that cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage-1 corpus: right where it says so, wrong where it says so, and readable."""
+"""The stage-1 corpus: right and wrong where it states so, and readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiny Llama with a tiny tokenizer, and what its Hugging Face model says: the oracle of the engine tests."""
+"""A tiny Llama with a tiny tokenizer, and the logits of its Hugging Face model: the oracle of the engine tests."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Module:
         return Module(self.root, f"{self.name}.{name}")
 
     def has(self, name: str) -> bool:
-        """Tell whether `module.name` is bound at module level, or is a submodule."""
+        """Return whether `module.name` is bound at module level, or is a submodule."""
         return self.below(name).exists or (self.file is not None and name in bound_names(self.file))
 
 

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,8 @@ WORDS = {
     r"but for": "except",
     r"as of": "see, or since",
 }
+# The same in comments and docstrings of code; a page may say something to its reader.
+REPORTS = re.compile(r"\b(?:say|says|said|saying|tell|tells|told|telling)\b", re.IGNORECASE)
 # Parts of names that are no nouns of the field, and roles of a play.
 NAMES = {
     "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",
@@ -69,6 +73,7 @@ NO_VERBS = frozenset(
 )
 # What a test's name states: test_<what>_when_<condition>_<result>.
 TEST_NAME = re.compile(r"test_[a-z0-9_]+_when_[a-z0-9_]+")
+# Written before the rules for tests' names and docstrings, and for `REPORTS`.
 EARLIER_TESTS = (
     "tests/actors/", "tests/evaluation/test_adversarial.py", "tests/evaluation/test_confirmation.py",
     "tests/evaluation/test_pool.py", "tests/serving/", "tests/training/",
@@ -79,7 +84,7 @@ PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W
 
 @dataclass(frozen=True)
 class Finding:
-    """A place that the house's language does not allow; `advice` says what to write instead."""
+    """A place that the house's language does not allow; `advice` is what to write instead."""
 
     file: str
     line: int
@@ -110,6 +115,23 @@ def bindings(source: str) -> Iterator[tuple[ast.AST, str, int]]:
             yield node, node.arg, node.lineno
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node, node.name, node.lineno
+
+
+def find_reports(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each word of `REPORTS` in the comments and docstrings of a Python source, with its line."""
+    texts = [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node):
+                texts.append((node.body[0].lineno, node.body[0].value.value))
+    for line, text in texts:
+        for match in REPORTS.finditer(text):
+            advice = "report, record, print, state, show, or distinguish"
+            yield Finding(file, line + text.count("\n", 0, match.start()), match[0], advice)
 
 
 def find_names(source: str, file: str = "") -> Iterator[Finding]:
@@ -200,6 +222,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
         findings += find_names(text, name)
         if name.startswith("tests/") and not name.startswith((*CANDIDATES, *EARLIER_TESTS)):
             findings += find_test_names(text, name)
+        if not name.startswith((*CANDIDATES, *EARLIER_TESTS, "cudal1_ray/evaluation/", "tests/evaluation/")):
+            findings += find_reports(text, name)
         if not name.startswith(CANDIDATES):
             findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
         is_earlier = path.name.startswith("test_") and name.startswith(EARLIER_TESTS)

@@ -14,8 +14,8 @@ from cudal1_ray.exemplars.view import Draw, ProblemView, draw_softmax, softmax
 class Islands:
     """The islands of each exemplar after the first `seen` exemplars of a problem.
 
-    members[i] lists the positions on island i, best[i] is the fastest of them (None when there is none); homes[p] says
-    in its bits on which islands p is (founders and migrants are on several); seeded[i] counts the resets up to the
+    members[i] lists the positions on island i, best[i] is the fastest of them (None when there is none); bit i of
+    homes[p] is set where p is on island i (founders and migrants are on several); seeded[i] counts the resets up to the
     last reseeding of island i.
     """
 

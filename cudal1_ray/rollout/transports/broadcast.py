@@ -97,7 +97,7 @@ class _SendingChannel:
     def __init__(self, publisher: BroadcastPublisher, workers: int):
         self._publisher, self._size = publisher, workers + 1
         timeout = timedelta(seconds=publisher.connect_timeout_s)
-        # Port 0: the store binds a free one and says which, so no other process can take it in between.
+        # Port 0: the store binds a free one and reports it, so no other process can take it in between.
         self.store = TCPStore("0.0.0.0", 0, None, True, timeout, wait_for_workers=False)
         self._group: Backend | None = None
         self._thread: threading.Thread | None = None
@@ -114,7 +114,7 @@ class _SendingChannel:
                     self._group = publisher.make_group(self.store, 0, self._size, publisher.connect_timeout_s, device)
                 for buffer in buffers:
                     broadcast(self._group, buffer, publisher.transfer_timeout_s)
-            except Exception as error:  # the engine fails or times out by itself; this end says what it saw
+            except Exception as error:  # the engine fails or times out by itself; this end reports its own error
                 log.warning("weights could not be sent to an engine: %s", error)
 
         self._thread = threading.Thread(target=body, name="weight-publisher", daemon=True)

@@ -1,4 +1,4 @@
-"""What stands between the network and the routes: keys, sizes, times, headers, and errors that tell nothing."""
+"""What stands between the network and the routes: keys, sizes, times, headers, and errors that reveal nothing."""
 
 from __future__ import annotations
 

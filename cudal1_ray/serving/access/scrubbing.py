@@ -1,4 +1,4 @@
-"""Text that leaves the server loses what it says about this machine."""
+"""Text that leaves the server loses what it reveals of this machine."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class OpenAIEngine:
     async def change_weights(self, weights: Weights) -> float:
         """Put other weights of the same model into the running engine; return the seconds it took, waiting included.
 
-        Requests under way end first, for as long as `weights.finish_timeout_s` says; those that come meanwhile wait.
+        Requests under way end first, within `weights.finish_timeout_s`; those that come meanwhile wait.
         No request fails. After a failed update none is let in any more, and `check` raises.
 
         Raises:

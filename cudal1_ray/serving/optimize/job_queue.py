@@ -32,13 +32,13 @@ from cudal1_ray.serving.optimize.rounds import ModuleFault
 from cudal1_ray.source.normal_form import normalise_code
 
 Emit = Callable[[dict[str, Any]], None]
-# Works on one job, given what earlier attempts told; returns its result.
+# Works on one job, given the events of earlier attempts; returns its result.
 Work = Callable[[OptimizeJob, list[dict[str, Any]], Emit], Awaitable[dict[str, Any]]]
 _logger = logging.getLogger("cudal1.serving")
 
 
 class Refused(Exception):
-    """A request that is not taken; `status` is the HTTP status that says so."""
+    """A request that is not taken; `status` is its HTTP status."""
 
     def __init__(self, status: int, message: str):
         super().__init__(status, message)
@@ -216,13 +216,13 @@ class JobQueue:
                 self._emit(job, {"type": "resumed" if any(e["type"] == "started" for e in before) else "started"})
                 job.result = await self._work(job, before, lambda event: self._emit(job, event))
             self._end(job, FINISHED)
-        except asyncio.CancelledError:  # by `cancel`, which says so, or by `close`, after which it goes on
+        except asyncio.CancelledError:  # by `cancel`, which reports it, or by `close`, after which it goes on
             raise
         except (ModuleFault, PromptTooLong, UserError) as error:
             self._fail(job, scrub(str(error)))
         except Exception:
             _logger.exception("job %s", job.job_id)
-            self._fail(job, "the server failed to work on this job; its log says why")
+            self._fail(job, "the server failed to work on this job; its log has the reason")
         finally:
             self._tasks.pop(job.job_id, None)
 

@@ -37,7 +37,7 @@ class KnownProblems:
         self._folder = Path(run) / "exemplars"
         self._ids = _sources(Path(run)) if run and count else {}
         if self._ids:
-            ExemplarBuffer.open(self._folder)  # a damaged one is told now, not to a caller
+            ExemplarBuffer.open(self._folder)  # a damaged one is reported now, not to a caller
 
     def of(self, source: str) -> PriorExemplars:
         """Return what is known of a module: nothing where the run had no such problem, or kept no exemplar of it.
@@ -75,7 +75,7 @@ def _sources(run: Path) -> dict[str, str]:
     except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
         why = " ".join(str(error).split())
         raise UserError(f"optimize.known_run: {file} cannot be read ({why}); restore it") from None
-    if config.path and not Path(config.path).exists():  # said from where the run was started: beside runs/
+    if config.path and not Path(config.path).exists():  # relative to where the run was started: beside runs/
         config.path = str(run.parent.parent / config.path)
     try:
         problems = load_problems(config)

@@ -60,8 +60,8 @@ def complete_module(
         origin: what to call the source in messages.
 
     Raises:
-        UserError: when the source does not parse, the class is not to be told, or examples do not fit its `__init__`
-            or `forward`, as far as their signatures tell.
+        UserError: when the source does not parse, the class is not clear, or examples do not fit its `__init__`
+            or `forward`, as far as their signatures show.
     """
     tree = parse_named(source, origin)
     names = top_level_names(tree)

@@ -33,7 +33,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class ModuleFault(Exception):
-    """The module itself cannot be worked on; the message says why, in one line."""
+    """The module itself cannot be worked on; the message states why, in one line."""
 
 
 class WrittenAnswer(Protocol):
@@ -87,14 +87,16 @@ class PriorExemplars:
 
 @dataclass
 class JobRecord:
-    """What has been said about candidates: (analysis, design) by candidate, and how many were written."""
+    """What policies wrote about candidates: (analysis, design) by candidate, and how many were written."""
 
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
     candidates: int = 0
     rounds: int = 0
     note: str = ""  # about the module, where there is something to know
     device_name: str = ""  # what it is measured on, as its maker calls it
-    void: list[str] = field(default_factory=list)  # details of evaluations that say nothing about their candidates
+    void: list[str] = field(
+        default_factory=list
+    )  # details of evaluations that failed through no fault of their candidates
 
 
 class Optimizer:
@@ -251,7 +253,7 @@ class Optimizer:
         self._evaluated.add(candidate)
         best = self.buffer.best(identity)
         verdict = await self.evaluate(answer.code, best.speedup if best else 0.0)
-        if is_void(verdict):  # nothing is said about the candidate: it may be tried again
+        if is_void(verdict):  # no fault of the candidate: it may be tried again
             self._evaluated.discard(candidate)
         else:
             exemplar = Exemplar.new(

@@ -102,7 +102,7 @@ class RequestBarrier:
 
 
 class VersionHeader:
-    """ASGI middleware: generating requests go through the barrier, and every answer says its policy version."""
+    """ASGI middleware: generating requests go through the barrier, and every answer states its policy version."""
 
     def __init__(self, app: App, barrier: RequestBarrier):
         self._app, self._barrier = app, barrier

@@ -1,6 +1,6 @@
 """New weights over all replicas of a server: one after the other, and back again when one cannot take them.
 
-Replicas ask for their turn, they are not told: a new one learns so what the others serve, a dead one is not waited for.
+Replicas ask for their turn: so a new one learns what the others serve, a dead one is not waited for.
 """
 
 from __future__ import annotations

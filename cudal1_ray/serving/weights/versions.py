@@ -18,7 +18,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 
 KEPT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a model folder, whichever library wrote it
-# Keys of config.json that say how or by what a model was saved, not what it computes.
+# Keys of config.json about how a model was saved, not about what it computes.
 _BESIDE_THE_POINT = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache")
 
 
@@ -27,7 +27,7 @@ class Weights:
     """What a server serves at a time.
 
     Attributes:
-        version: counts from 1, up by one with every folder that is rolled in: the policy version clients are told.
+        version: counts from 1, up by one with every folder that is rolled in: the policy version in answers.
         folder: a model folder that does not change any more.
         source: the name of the checkpoint it came from, for people.
     """

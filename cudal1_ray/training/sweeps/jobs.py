@@ -23,7 +23,7 @@ from cudal1_ray.files import JsonLines, write_atomically
 from cudal1_ray.training.continuation import is_how_it_is_run
 from cudal1_ray.training.preflight import check_run
 
-# They say where a run is, so the sweep sets them.
+# They are the place of a run, so the sweep sets them.
 PLACES = ("name", "runs_dir")
 LONGEST_NAME = 120
 
@@ -85,7 +85,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
     varied = varied_keys(loader, sweep)
     for key in PLACES:
         if key in varied:
-            raise UserError(f"{key}: says where the sweep is, it cannot take several values")
+            raise UserError(f"{key}: is the place of the sweep, it cannot take several values")
     jobs = []
     for overrides in job_overrides:
         values = dict(override.partition("=")[::2] for override in overrides)

@@ -22,7 +22,7 @@ from cudal1_ray.training.sweeps.table import SweepTable
 POLL_S = 0.5
 # So long the next job waits at most for the actors of a job larger than a node to take their places.
 SETTLE_S = 600.0
-# A driver that is told to stop gets so long to stop its actors and to close its files.
+# Seconds that a driver has, once asked to stop, to stop its actors and to close its files.
 GOODBYE_S = 20.0
 
 
@@ -103,7 +103,7 @@ class _Launcher:
             self._table.refresh()
 
     def interrupt(self, waiting: deque[SweepJob]) -> None:
-        """Tell the running drivers to stop, and wait until they have."""
+        """Ask the running drivers to stop, and wait until they have."""
         for driver in self._running:
             ray.cancel(driver)
         if self._running:
@@ -189,6 +189,6 @@ def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
         except Exception as error:
             code, cause = 1, f"{type(error).__name__}: {error}".splitlines()[0]
             traceback.print_exc()
-    if code == 1 and not cause:  # actors lost: the run has said which
+    if code == 1 and not cause:  # actors lost: the run has printed which
         cause = next((line for line in reversed(Path(log).read_text().splitlines()) if line.strip()), "")
     return code, cause

@@ -49,6 +49,6 @@ def test_latest_result_when_two_are_of_one_day_is_the_one_written_last(tmp_path,
     ):
         (tmp_path / "subject" / f"{name}.json").write_text(json.dumps({"written": written}))
     assert latest_result("subject").stem == "2026-11-27-cpu-aaaaaaa"
-    (tmp_path / "subject" / "2026-11-28-cpu-ddddddd.json").write_text("{}")  # of before results said when
+    (tmp_path / "subject" / "2026-11-28-cpu-ddddddd.json").write_text("{}")  # of before results had a time
     (tmp_path / "subject" / "2026-11-28-cpu-eeeeeee.json").write_text("{}")
     assert latest_result("subject").stem == "2026-11-28-cpu-eeeeeee"
