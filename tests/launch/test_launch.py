@@ -133,7 +133,7 @@ def test_scripts_when_checked_by_shellcheck_have_no_finding(launch, name):
     ],
 )
 def test_local_when_given_a_mistake_names_it_before_it_starts(launch, arguments, message):
-    done = subprocess.run([str(launch / "local.sh"), *arguments], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([str(launch / "local.sh"), *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and message in done.stderr
 
 
