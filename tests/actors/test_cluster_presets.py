@@ -18,7 +18,7 @@ ROLES = ("rollout", "learner", "evaluator", "compiler", "exemplars")
 
 
 @pytest.mark.parametrize("preset", ["laptop", "one_gpu", "two_gpus", "four_gpus", "multi_node"])
-def test_preset_composes_and_fits(repository, preset):
+def test_cluster_preset_when_composed_fits(repository, preset):
     assert "# " in (repository / "conf" / "cluster" / f"{preset}.yaml").read_text()
     recipe = "demo" if preset == "laptop" else f"kernelbench_{preset}"
     config = load_config([f"recipe={recipe}", "policy.path=somewhere"])
@@ -57,7 +57,7 @@ print("places", places)
 """
 
 
-def test_ray_gives_every_evaluator_a_gpu_of_its_own():
+def test_evaluators_when_placed_by_ray_have_a_gpu_each():
     """Logical GPUs: Ray hands them out by the same rules as real ones. Clusters mostly wait while they start: the two
     do so side by side.
     """

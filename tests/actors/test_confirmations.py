@@ -39,7 +39,7 @@ def test_a_high_speedup_stands_when_another_gpu_of_the_type_shows_it():
     assert checks.may("fast", 0, [0, 1, 2])  # as if it were new
 
 
-def test_a_speedup_that_differs_from_both_others_is_refused_and_a_rejection_ends_it():
+def test_speedup_when_it_differs_from_both_others_is_refused_and_a_rejection_ends_it():
     checks = Confirmations(GPUS, members=3)
     for member, speedup in enumerate((9.0, 3.0)):
         assert checks.settle("a", member, measured(speedup), 0.0) is None
@@ -54,7 +54,7 @@ def test_a_speedup_that_differs_from_both_others_is_refused_and_a_rejection_ends
     assert wrong.reasons == ("wrong_output",) and wrong.detail == "on another device, after 9.00x: an error"
 
 
-def test_a_device_that_cannot_say_is_asked_no_more_and_two_are_believed():
+def test_device_when_it_cannot_measure_is_asked_no_more_and_two_are_believed():
     checks, unable = Confirmations(GPUS, members=3), Verdict.rejected("p", "memory_limit", "no room", hardware="H100")
     assert checks.settle("a", 0, measured(9.0), 0.0) is None
     assert checks.settle("a", 1, unable, 0.0) is None
@@ -65,7 +65,7 @@ def test_a_device_that_cannot_say_is_asked_no_more_and_two_are_believed():
     assert checks.settle("c", 0, unable, 0.0).reasons == ("memory_limit",)  # nothing was to be confirmed
 
 
-def test_to_the_letter_two_measurements_decide():
+def test_confirmation_when_by_the_paper_takes_two_measurements():
     timing = replace(GPUS.timing, most_measurements=2, remeasure_by_intervals=False)
     checks = Confirmations(replace(GPUS, timing=timing), members=3)
     wide = replace(measured(9.0), speedup_low=7.0, speedup_high=11.0)
@@ -73,7 +73,7 @@ def test_to_the_letter_two_measurements_decide():
     assert checks.settle("a", 1, replace(wide, speedup=10.0), 0.0).reasons == ("unstable_timing",)
 
 
-def test_another_type_of_gpu_confirms_nothing():
+def test_confirmation_when_a_gpu_is_of_another_type_is_none():
     checks = Confirmations(GPUS, members=2)
     assert checks.settle("a", 0, measured(9.0), 0.0) is None
     assert checks.settle("a", 1, measured(9.0, "A100"), 0.0) is None
@@ -84,7 +84,7 @@ def test_another_type_of_gpu_confirms_nothing():
     assert checks.may("b", 7, [0, 1, 7]) and not checks.may("b", 0, [0, 1, 7])  # a replacement, of unknown type
 
 
-def test_members_confirm_by_themselves_where_there_is_no_other_device():
+def test_members_when_there_is_no_other_device_confirm_by_themselves():
     assert config_of_members(GPUS, 1) is GPUS and not Confirmations(GPUS, 1).active
     assert config_of_members(EvaluationConfig(), 4).timing.remeasure_above == 3.0  # CPU evaluators of one machine
     of_two = config_of_members(GPUS, 2).timing
@@ -96,7 +96,7 @@ def test_members_confirm_by_themselves_where_there_is_no_other_device():
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_another_evaluator_measures_again_and_one_that_dies_over_it_is_replaced():
+def test_evaluator_when_it_dies_over_a_confirmation_is_replaced():
     config = quick(1)
     config.confirm_on, config.timing.remeasure_above, config.timing.remeasure_difference = "another_device", 0.01, 5.0
     fleet = make_fleet(config_of_members(config, 2), count=2)
@@ -127,7 +127,7 @@ def test_another_evaluator_measures_again_and_one_that_dies_over_it_is_replaced(
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_cluster")
-def test_one_gpu_confirms_what_another_has_shown():
+def test_speedup_when_one_gpu_shows_it_is_confirmed_by_another():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs 2 GPUs")
     config = quick(2)

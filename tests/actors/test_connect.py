@@ -21,7 +21,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_a_door_is_knocked_at(closed_port, scheme):
+def test_address_when_no_cluster_answers_there_is_named(closed_port, scheme):
     with pytest.raises(UserError, match=f"cluster.address={scheme}127.0.0.1:{closed_port}: no cluster answers there"):
         check_answers(f"{scheme}127.0.0.1:{closed_port}")
     with socket.create_server(("", 0)) as server:  # as a Ray does: it is asked for at the node's own address
@@ -31,20 +31,20 @@ def test_a_door_is_knocked_at(closed_port, scheme):
 @pytest.mark.parametrize(
     "address", ["nonsense", "ray://", "ray://host", "127.0.0.1:0", "127.0.0.1:99999", "no-such-host.invalid:6379"]
 )
-def test_what_is_no_address_is_named(address):
+def test_address_when_it_is_none_is_named(address):
     with pytest.raises(UserError, match="--ray ") as error:
         check_answers(address, "--ray ")
     assert address in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
-def test_a_port_that_is_none_does_not_lead_to_another():
+def test_port_when_out_of_range_leads_to_no_other():
     with socket.create_server(("127.0.0.1", 0)) as server:
         beyond = server.getsockname()[1] + (1 << 16)
         with pytest.raises(UserError, match=f"127.0.0.1:{beyond}: no cluster answers there .a port is a number"):
             check_answers(f"127.0.0.1:{beyond}")
 
 
-def test_auto_is_the_address_of_the_environment(monkeypatch, closed_port):
+def test_address_when_auto_is_that_of_the_environment(monkeypatch, closed_port):
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
     with pytest.raises(
         UserError, match=f"cluster.address=auto .RAY_ADDRESS=127.0.0.1:{closed_port}.: no cluster answers"
@@ -52,7 +52,7 @@ def test_auto_is_the_address_of_the_environment(monkeypatch, closed_port):
         check_answers("auto")
 
 
-def test_connect_says_so_instead_of_waiting(closed_port):
+def test_connect_when_no_cluster_answers_fails_at_once(closed_port):
     program = (
         "from cudal1_ray.actors.config import ClusterConfig\n"
         "from cudal1_ray.actors.placement import connect\n"

@@ -102,7 +102,7 @@ def drain(queue: EvaluationQueue, deadline_s: float = 250.0) -> dict:
     return results
 
 
-def test_candidates_of_a_problem_go_where_it_is_known(fleet_of):
+def test_candidates_when_a_member_has_their_problem_go_there(fleet_of):
     with fleet_of(2) as fleet:
         queue, other = EvaluationQueue(fleet, quick(2)), replace(PROBLEM, problem_id="test/other")
         for number, problem in enumerate([PROBLEM, other, other, PROBLEM, PROBLEM, other]):
@@ -113,7 +113,7 @@ def test_candidates_of_a_problem_go_where_it_is_known(fleet_of):
         assert all(done.value.accepted for done in drain(queue).values())
 
 
-def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(fleet_of):
+def test_candidates_when_their_evaluator_dies_get_their_verdicts(fleet_of):
     with fleet_of(1) as fleet:
         victim = ray.get(fleet.handle(fleet.members[0]).pid.remote())
         queue = EvaluationQueue(fleet, quick(2))
@@ -130,7 +130,7 @@ def test_every_candidate_gets_its_verdict_although_the_evaluator_dies(fleet_of):
         assert len(fleet.replacements) == 1 and not any(done.error for done in results.values())
 
 
-def test_pairs_are_evaluated_over_the_nodes_of_a_cluster():
+def test_pairs_when_a_cluster_has_several_nodes_are_evaluated_over_them():
     pairs = [("good", PROBLEM, HONEST), ("wrong", PROBLEM, HONEST.replace("tanh_", "sin_"))]
     best = BestSpeedups([{"problem_hash": candidate_hash(PROBLEM.source), "credited_speedup": 0.01}])
     config = quick(2)
@@ -148,6 +148,6 @@ def test_pairs_are_evaluated_over_the_nodes_of_a_cluster():
         (ClusterConfig(address="127.0.0.1:1"), "--ray 127.0.0.1:1: no cluster answers there"),
     ],
 )
-def test_a_cluster_without_the_device_is_named(cluster, named):
+def test_cluster_when_it_lacks_the_device_is_named(cluster, named):
     with pytest.raises(UserError, match=named):
         next(evaluate_on_cluster([("good", PROBLEM, HONEST)], EvaluationConfig(device="cuda"), cluster))

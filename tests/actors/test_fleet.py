@@ -66,7 +66,7 @@ def drain(queue: WorkQueue | EvaluationQueue, deadline_s: float = 300.0) -> dict
     return results
 
 
-def test_every_piece_of_work_comes_back_once():
+def test_work_when_submitted_comes_back_once():
     fleet = make_fleet(2)
     queue = WorkQueue(fleet, "square")
     for value in range(20):
@@ -77,7 +77,7 @@ def test_every_piece_of_work_comes_back_once():
     fleet.stop()
 
 
-def test_a_killed_member_is_replaced_and_its_work_issued_again():
+def test_member_when_killed_is_replaced_and_its_work_issued_again():
     fleet = make_fleet(2)
     fleet.wait_until_ready()
     pids = [ray.get(fleet.handle(member).pid.remote()) for member in fleet.members]
@@ -92,7 +92,7 @@ def test_a_killed_member_is_replaced_and_its_work_issued_again():
     fleet.stop()
 
 
-def test_work_that_kills_every_member_ends_as_its_own_error():
+def test_work_when_it_kills_every_member_ends_as_its_own_error():
     fleet = make_fleet(1)
     queue = WorkQueue(fleet, "fatal", max_attempts=2)
     for value in (12, 13, 14):
@@ -104,7 +104,7 @@ def test_work_that_kills_every_member_ends_as_its_own_error():
     fleet.stop()
 
 
-def test_a_hung_member_is_replaced_after_the_call_timeout():
+def test_member_when_hung_is_replaced_after_the_call_timeout():
     fleet = make_fleet(1, call_timeout_s=1.0)
     queue = WorkQueue(fleet, "hang", max_attempts=1)
     queue.submit("stuck")
@@ -114,7 +114,7 @@ def test_a_hung_member_is_replaced_after_the_call_timeout():
     fleet.stop()
 
 
-def test_a_replacement_is_brought_up_to_date():
+def test_replacement_when_started_is_brought_up_to_date():
     fleet = make_fleet(1, bring_up=lambda: (MethodCall("set_level", (7,)),))
     fleet.wait_until_ready()
     os.kill(ray.get(fleet.handle(fleet.members[0]).pid.remote()), signal.SIGKILL)
@@ -124,13 +124,13 @@ def test_a_replacement_is_brought_up_to_date():
     fleet.stop()
 
 
-def test_a_member_that_cannot_start_says_why():
+def test_member_when_it_cannot_start_reports_why():
     fleet = make_fleet(1, start=lambda _: ray.remote(Worker).options(num_cpus=0.1).remote(-1))
     with pytest.raises(FleetLost, match="ValueError: this member cannot start For further information"):
         fleet.wait_until_ready()
 
 
-def test_a_fleet_that_keeps_dying_gives_up_with_the_last_cause():
+def test_fleet_when_members_keep_dying_gives_up_with_the_last_cause():
     fleet = make_fleet(1, max_replacements=1)
     queue = WorkQueue(fleet, "fatal", max_attempts=5)
     queue.submit("w", 13)
@@ -139,7 +139,7 @@ def test_a_fleet_that_keeps_dying_gives_up_with_the_last_cause():
     fleet.stop()
 
 
-def test_a_candidate_that_takes_its_evaluator_down_every_time_gets_a_verdict_on_the_evaluator():
+def test_candidate_when_it_takes_its_evaluator_down_every_time_gets_a_verdict_on_the_evaluator():
     fleet = make_fleet(1)
     queue = EvaluationQueue(fleet, EvaluationConfig(device="cpu"))
     queue.submit("deadly", Problem("p", "class Model: ...", "family"), "class ModelNew: ...")

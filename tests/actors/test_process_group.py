@@ -66,7 +66,7 @@ def test_sigterm_to_the_group_when_a_driver_closes_leaves_it_its_actors():
 
 
 @pytest.mark.timeout(300)
-def test_killed_driver_leaves_no_process_of_its_ray():
+def test_driver_when_killed_leaves_no_process_of_its_ray():
     process = start(process_group=0)
     below = list(living_below(process.pid))
     process.kill()
@@ -76,7 +76,7 @@ def test_killed_driver_leaves_no_process_of_its_ray():
 
 
 @pytest.mark.timeout(300)
-def test_leader_of_a_session_starts_ray_in_its_own_group_and_closes():
+def test_session_leader_when_it_starts_ray_keeps_it_in_its_group_and_closes():
     process = start(start_new_session=True)
     assert process.pid in groups_of(list(living_below(process.pid)))
     process.send_signal(signal.SIGTERM)
@@ -84,7 +84,7 @@ def test_leader_of_a_session_starts_ray_in_its_own_group_and_closes():
     assert process.returncode == 0 and "closed with an answer" in output
 
 
-def test_group_of_the_context_holds_what_is_started_in_it_and_ends_with_that():
+def test_separate_group_when_left_ends_with_what_was_started_in_it():
     own = os.getpgrp()
     with separate_group():
         child = subprocess.Popen(["sleep", "60"])

@@ -85,7 +85,7 @@ def generate(rollouts: RolloutFleet, requests: list[GenerationRequest]) -> dict:
     return completions
 
 
-def test_engine_and_learner_agree_after_every_sync(learner, rollouts, policy_path):
+def test_engine_and_learner_when_synced_agree(learner, rollouts, policy_path):
     from cudal1_ray.learning import load_tokenizer
 
     tokenizer = load_tokenizer(policy_path)
@@ -114,7 +114,7 @@ def test_engine_and_learner_agree_after_every_sync(learner, rollouts, policy_pat
     assert metrics["drift_max_abs"] < 1e-4
 
 
-def test_an_engine_killed_while_generating_is_replaced_with_the_current_weights(learner, rollouts, policy_path):
+def test_engine_when_killed_while_generating_is_replaced_with_the_current_weights(learner, rollouts, policy_path):
     from cudal1_ray.learning import load_tokenizer
 
     tokenizer = load_tokenizer(policy_path)
@@ -139,7 +139,7 @@ def test_an_engine_killed_while_generating_is_replaced_with_the_current_weights(
     assert {k: c.token_ids for k, c in completions.items()} == {k: c.token_ids for k, c in undisturbed.items()}
 
 
-def test_weights_are_not_exchanged_under_a_running_generation(learner, rollouts, policy_path):
+def test_weights_when_a_generation_runs_are_not_exchanged(learner, rollouts, policy_path):
     from cudal1_ray.learning import load_tokenizer
 
     prompt = encode_prompt(load_tokenizer(policy_path), "def f", chat=False)

@@ -102,12 +102,12 @@ def check_sync(
 
 
 @pytest.mark.long
-def test_gloo_to_an_engine_of_two_workers(ray_cluster, tmp_path):
+def test_gloo_when_an_engine_has_two_workers_reaches_both(ray_cluster, tmp_path):
     check_sync(tmp_path, "gloo", engines=1, tensor_parallel=2, learner_gpus=0, engine_gpus=0)
 
 
 @pytest.mark.long
-def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_path):
+def test_weights_when_a_learner_is_sharded_are_published_whole(ray_cluster, tmp_path):
     """ZeRO-3 over two ranks, adapters on top: what a receiver gets is what the learner would save."""
     policy = PolicyConfig(
         kind="scratch",
@@ -145,14 +145,14 @@ def test_weights_of_a_learner_in_shards_are_published_whole(ray_cluster, tmp_pat
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "sleep_mode"), [("bfloat16", False), ("bfloat16", True), ("float32", False)])
-def test_ipc_on_one_gpu(ray_cluster, tmp_path, dtype, sleep_mode):
+def test_ipc_when_on_one_gpu_carries_weights(ray_cluster, tmp_path, dtype, sleep_mode):
     check_sync(tmp_path, "ipc", 1, 1, learner_gpus=0.5, engine_gpus=0.5, dtype=dtype, sleep_mode=sleep_mode)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("engines", "tensor_parallel"), [(1, 1), (2, 1), (1, 2)])
-def test_nccl_between_gpus(ray_cluster, tmp_path, engines, tensor_parallel, dtype):
+def test_nccl_when_between_gpus_carries_weights(ray_cluster, tmp_path, engines, tensor_parallel, dtype):
     if torch.cuda.device_count() < 1 + engines * tensor_parallel:
         pytest.skip(f"needs {1 + engines * tensor_parallel} GPUs")
     eager = dtype == "bfloat16"  # CUDA graphs, which take half a minute to make, are in the others

@@ -97,7 +97,7 @@ def assert_in_step(learner, rollouts, batch, version: int) -> None:
     assert rollouts.fleet.call_all("policy_version") == [version, version]
 
 
-def test_both_engines_follow_the_learner_over_gloo(learner, rollouts, batch, tmp_path):
+def test_engines_when_synced_over_gloo_follow_the_learner(learner, rollouts, batch, tmp_path):
     before = np.concatenate(learner.score(batch))
     for version in (1, 2):
         learner.train_sft(batch, 4)
@@ -113,7 +113,7 @@ def test_both_engines_follow_the_learner_over_gloo(learner, rollouts, batch, tmp
     assert all(completion.policy_version == 2 for completion in completions)
 
 
-def test_drift_outside_its_band_raises_the_alarm(learner, rollouts, batch):
+def test_drift_when_outside_its_band_raises_the_alarm(learner, rollouts, batch):
     rollouts.load_weights(learner.publish(), 3)
     sampling = SamplingParameters(n=1, temperature=1.0, max_tokens=24, seed=3)
     sampled = [
@@ -127,7 +127,7 @@ def test_drift_outside_its_band_raises_the_alarm(learner, rollouts, batch):
     assert metrics["drift_mean_abs"] > 1e-3 and metrics["drift_alarm"] == 1.0
 
 
-def test_an_engine_killed_in_the_middle_of_a_sync_is_replaced_and_ends_with_its_version(learner, rollouts, batch):
+def test_engine_when_killed_in_a_sync_is_replaced_and_ends_with_its_version(learner, rollouts, batch):
     learner.train_sft(batch, 4)
     pid = ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).pid.remote())
     lost = len(rollouts.fleet.replacements)
@@ -145,7 +145,7 @@ def test_an_engine_killed_in_the_middle_of_a_sync_is_replaced_and_ends_with_its_
     assert_in_step(learner, rollouts, batch, 5)
 
 
-def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learner, rollouts, batch, policy_path):
+def test_engine_when_a_phase_hangs_is_poisoned_and_replaced(learner, rollouts, batch, policy_path):
     """One engine is told of a second worker that never comes: it waits for it until its timeout."""
     from transformers import AutoModelForCausalLM
 
@@ -182,12 +182,12 @@ def test_a_phase_that_hangs_poisons_its_engine_and_another_takes_its_place(learn
         ),
     ],
 )
-def test_roles_whose_gpus_do_not_fit_are_refused(cluster, rollout, message):
+def test_roles_when_their_gpus_do_not_fit_are_refused(cluster, rollout, message):
     with pytest.raises(UserError, match=message):
         check_placement(cluster, rollout, EvaluationConfig(device="cuda"))
 
 
-def test_roles_that_ray_has_no_place_for_are_refused_at_once(ray_cluster):
+def test_roles_when_ray_has_no_place_for_them_are_refused_at_once(ray_cluster):
     """Ray lets an actor without a place wait: the start timeout of a GPU preset is a quarter of an hour."""
     alone = ClusterConfig(num_cpus=8)
     check_capacity(alone)

@@ -112,21 +112,21 @@ def building():
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_the_sample_says_with_which_names_it_may_be_refused(sample):
+def test_sample_when_read_has_the_names_it_may_be_refused_with(sample):
     reasons = _reasons(sample)
     assert reasons and reasons <= set(DESCRIPTIONS)
     assert all(reason in reasons for reason in DESCRIPTIONS if sample.name.startswith(f"{reason}_"))
 
 
 @pytest.mark.parametrize("name", SEEN_IN_THE_TREE)
-def test_sample_that_running_cannot_show_is_named_by_the_static_gate(name):
+def test_sample_when_running_cannot_show_its_trick_is_refused_by_the_static_gate(name):
     finding = check_static(_named(name).code).refusal
     assert finding is not None
     assert name.startswith(finding.reason), finding
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluator, sample):
+def test_sample_when_the_static_gate_refuses_it_has_a_verdict_of_a_fitting_name(evaluator, sample):
     """It only looks before anything runs: where it finds nothing, all is as it is without it."""
     finding = check_static(sample.code).refusal
     if finding is not None:
@@ -136,7 +136,9 @@ def test_what_the_static_gate_finds_is_the_verdict_and_a_name_that_fits(evaluato
 
 
 @pytest.mark.parametrize("sample", BY_PROBLEM, ids=lambda sample: sample.name)
-def test_nothing_is_earned_without_the_gate_and_the_next_verdict_is_right(ungated, building, sample, request):
+def test_sample_when_evaluated_without_the_gate_earns_nothing_and_harms_no_later_verdict(
+    ungated, building, sample, request
+):
     name, sample_problem, code = sample.name, sample.problem, sample.code
     if name.startswith("leftover_process"):
         request.getfixturevalue("brief_ending")
@@ -176,14 +178,14 @@ def test_work_that_is_not_waited_for_when_done_before_it_is_read_earns_nothing(u
 
 
 @pytest.mark.parametrize("name", ["silent_fallback_bare", "silent_fallback_try"])
-def test_fallback_that_hides_an_error_is_refused_for_that_error(evaluator, name):
+def test_fallback_when_it_hides_an_error_is_refused_for_that_error(evaluator, name):
     sample = _named(name)
     verdict = evaluator.evaluate(sample.problem, sample.code)
     assert verdict.reasons == ("runtime_error",) and "silent_fallback" in verdict.flags, verdict
     assert "candidate.py" in verdict.detail
 
 
-def test_every_category_that_a_cpu_can_show_has_two_samples():
+def test_categories_when_a_cpu_can_show_them_have_two_samples():
     cuda_only = {"async_stream", "cuda_graph_stale", "l2_persist", "sticky_cuda_error"}
     of_the_evaluator = {"reference_error", "evaluator_error", "unstable_timing"}
     by_symptom = {

@@ -41,7 +41,7 @@ def test_when_another_measurement_is_needed(speedup, best, needed):
     assert is_doubted(speedup, best, TimingConfig()) is needed
 
 
-def test_the_limits_are_configurable_and_may_be_left_out():
+def test_confirmation_when_its_limits_are_set_or_left_out_follows_them():
     assert not needs_confirmation(9.0, 5.0, above=10.0, over_best=2.0)
     assert needs_confirmation(9.0, 5.0, above=10.0, over_best=1.5)
     assert not needs_confirmation(900.0, 1.0, above=0.0, over_best=0.0)
@@ -60,14 +60,14 @@ def test_the_limits_are_configurable_and_may_be_left_out():
         (0.0, 0.0, False),
     ],
 )
-def test_agreement_is_within_a_tenth_of_the_smaller(first, second, agree):
+def test_speedups_when_within_a_tenth_of_the_smaller_agree(first, second, agree):
     for pair in ((first, second), (second, first)):
         lower = lower_of_two_that_agree([(speedup, 0.01) for speedup in pair], TimingConfig())
         assert (lower is not None) is agree
         assert lower is None or pair[lower] == min(pair)
 
 
-def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_leave_more_open():
+def test_speedups_when_there_are_three_yield_the_lower_of_two_that_agree():
     assert lower_of_two_that_agree([(9.0, 0.01), (3.1, 0.01), (3.0, 0.01)], TimingConfig()) == 2
     assert lower_of_two_that_agree([(3.0, 0.01), (9.0, 0.01), (8.9, 0.01)], TimingConfig()) == 2
     assert lower_of_two_that_agree([(3.0, 0.01), (5.0, 0.01), (9.0, 0.01)], TimingConfig()) is None
@@ -75,7 +75,7 @@ def test_of_three_the_lower_one_of_the_two_that_agree_counts_and_wide_intervals_
     assert lower_of_two_that_agree([(3.0, 0.01)], TimingConfig()) is None
 
 
-def test_candidate_of_which_no_two_measurements_agree_is_void_and_to_be_evaluated_again(evaluator, monkeypatch):
+def test_candidate_when_no_two_measurements_agree_is_void(evaluator, monkeypatch):
     speedups = iter((9.0, 5.0, 3.5))
 
     def measured(self, before=()):
@@ -92,13 +92,13 @@ def test_candidate_of_which_no_two_measurements_agree_is_void_and_to_be_evaluate
     assert "void: it says nothing about the candidate" in table and "wrong" not in table and verdict.detail in table
 
 
-def test_the_width_of_a_verdicts_interval():
+def test_half_width_when_a_verdict_has_an_interval_is_that_of_its_logarithm():
     verdict = Verdict("p", "accepted", speedup=2.0, speedup_low=2.0 / 1.1, speedup_high=2.2)
     assert half_width(verdict) == pytest.approx(0.0953, abs=1e-3)
     assert half_width(Verdict.rejected("p", "crash")) == 0.0
 
 
-def test_the_best_of_a_problem_is_that_of_its_text_and_never_falls():
+def test_best_speedup_when_verdicts_come_is_that_of_the_problems_text_and_never_falls():
     chain, small = problem("chain"), problem("small")
     row = {"problem_hash": candidate_hash(chain.source), "credited_speedup": 1.5}
     best = BestSpeedups([row, {**row, "credited_speedup": 0}, {"problem_hash": "another"}])

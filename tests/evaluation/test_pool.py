@@ -35,7 +35,7 @@ def pool():
         yield pool
 
 
-def test_slots_take_turns_and_evaluate_rightly(pool):
+def test_slots_when_they_take_turns_evaluate_rightly(pool):
     pairs = [("good", problem("chain"), HONEST), ("wrong", problem("chain"), WRONG)]
     pairs += [("zeros", problem("constant"), ZEROS), ("unparsable", problem("chain"), "class ModelNew(")]
     verdicts = dict(pool.evaluate_all(pairs))
@@ -46,7 +46,7 @@ def test_slots_take_turns_and_evaluate_rightly(pool):
     assert verdicts["zeros"].degenerate and verdicts["zeros"].credited_speedup == 0.0
 
 
-def test_a_pool_hears_that_a_problem_can_be_read_before_its_first_candidate_is_done(pool, monkeypatch):
+def test_pool_when_a_problem_can_be_read_hears_it_before_the_first_candidate_is_done(pool, monkeypatch):
     events = []
     for name in ("opened", "done"):
         function = getattr(pool._schedule, name)
@@ -58,7 +58,7 @@ def test_a_pool_hears_that_a_problem_can_be_read_before_its_first_candidate_is_d
     assert events[0][1] == events[1][1].problem
 
 
-def test_candidates_are_held_against_the_best_of_their_problem(pool):
+def test_candidates_when_their_problem_has_a_best_are_confirmed_against_it(pool):
     """What is twice as fast as any before it has to show that again."""
     before = [{"problem_hash": candidate_hash(problem("chain").source), "credited_speedup": 0.01}]
     ((_, verdict),) = pool.evaluate_all([("good", problem("chain"), HONEST)], BestSpeedups(before))
@@ -70,7 +70,7 @@ def test_candidates_are_held_against_the_best_of_their_problem(pool):
     assert best.of(problem("chain")) > 0 and best.of(problem("small")) == 0.0
 
 
-def test_candidates_of_long_problems_come_first_and_those_of_as_many_as_slots_in_turn():
+def test_candidates_when_their_problems_take_long_come_first_and_those_within_the_slots_in_turn():
     plain = problem("chain")
     problems = [replace(plain, problem_id=str(length), source=plain.source + length * "#") for length in range(3)]
     pairs = [(f"{length}{letter}", problems[length], letter) for length in (0, 2, 1) for letter in "abc"[: 3 - length]]
@@ -78,7 +78,7 @@ def test_candidates_of_long_problems_come_first_and_those_of_as_many_as_slots_in
     assert [identity for identity, _, _ in _in_turn(pairs, 3)] == ["2a", "1a", "0a", "1b", "0b", "0c"]
 
 
-def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
+def test_candidate_when_the_gate_refuses_it_waits_for_no_process(pool, monkeypatch):
     pool.evaluate(problem("constant"), ZEROS)
 
     def never(*_):
@@ -90,7 +90,7 @@ def test_what_the_gate_refuses_waits_for_no_process(pool, monkeypatch):
         assert verdict.reasons == ("unparsable",) and verdict.degenerate is degenerate
 
 
-def test_a_killed_worker_is_replaced_and_its_candidate_evaluated(pool):
+def test_worker_when_killed_is_replaced_and_its_candidate_evaluated(pool):
     pool.evaluate(problem("chain"), HONEST)
     victims = pids(pool)
     verdicts = []
@@ -105,7 +105,7 @@ def test_a_killed_worker_is_replaced_and_its_candidate_evaluated(pool):
     assert not victims <= pids(pool)
 
 
-def test_a_worker_that_died_while_it_was_idle_costs_no_attempt(pool):
+def test_worker_when_it_died_idle_costs_no_attempt(pool):
     begun = [worker for worker in pool._workers if worker._processes]
     for pid in pids(pool):
         with suppress(ProcessLookupError):
@@ -121,14 +121,14 @@ def test_a_worker_that_died_while_it_was_idle_costs_no_attempt(pool):
     pool._schedule.done(work)
 
 
-def test_what_cannot_be_had_is_said_at_once():
+def test_pool_when_its_settings_cannot_work_refuses_them_at_once():
     with pytest.raises(UserError, match="slots"):
         EvaluatorPool(quick_config(slots=0))
     with pytest.raises(UserError, match="cuda_graph"):
         EvaluatorPool(quick_config(against="cuda_graph"))
 
 
-def test_a_degenerate_problem_is_measured_where_that_is_allowed(evaluator):
+def test_degenerate_problem_when_a_rule_allows_it_is_measured(evaluator):
     config = quick_config()
     config.rules.degenerate = "allow"
     with type(evaluator)(config) as lenient:

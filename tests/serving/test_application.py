@@ -24,7 +24,7 @@ def policy(tmp_path_factory) -> str:
     return make_tiny_model(tmp_path_factory.mktemp("application"), seed=0).path
 
 
-def test_the_bounds_of_autoscaling_reach_ray_serve(policy):
+def test_autoscaling_when_bounded_passes_its_bounds_to_ray_serve(policy):
     settings = ["replicas.min=2", "replicas.max=5", "replicas.target_ongoing_requests=7", "replicas.upscale_delay_s=3"]
     settings += ["replicas.downscale_delay_s=40", "replicas.max_ongoing_requests=99", "drain_timeout_s=12"]
     config = load_serving_config([f"policy={policy}", *settings])
@@ -38,13 +38,13 @@ def test_the_bounds_of_autoscaling_reach_ray_serve(policy):
     assert fixed["num_replicas"] == 1 and "autoscaling_config" not in fixed
 
 
-def test_the_gpu_preset_scales_and_gives_each_replica_a_gpu(policy):
+def test_gpu_preset_when_composed_scales_and_gives_each_replica_a_gpu(policy):
     options = endpoint_options(load_serving_config([f"policy={policy}", "serving=gpu"]).replicas, 60.0)
     assert options["autoscaling_config"]["max_replicas"] > options["autoscaling_config"]["min_replicas"] >= 1
     assert options["ray_actor_options"]["num_gpus"] == 1.0
 
 
-def test_engines_are_as_urgent_as_their_callers_and_evaluators_give_way(policy):
+def test_engines_when_started_are_as_urgent_as_their_callers_and_evaluators_give_way(policy):
     def niceness(deployment) -> str:
         return deployment.ray_actor_options["runtime_env"]["env_vars"]["RAY_worker_niceness"]
 
@@ -62,7 +62,7 @@ def options_of(config, itself: bool) -> tuple:
     return job_queue._deployment_config, evaluator._deployment_config
 
 
-def test_beside_one_replica_job_queue_and_evaluators_wait_for_the_first_job(policy, tmp_path):
+def test_job_queue_when_beside_one_replica_waits_for_the_first_job(policy, tmp_path):
     settings = [f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=3"]
     config = load_serving_config([*settings, "optimize.evaluator_idle_s=42"])
     job_queue, evaluator = (options.autoscaling_config for options in options_of(config, itself=True))
@@ -72,7 +72,7 @@ def test_beside_one_replica_job_queue_and_evaluators_wait_for_the_first_job(poli
     assert evaluator.get_upscaling_factor() == 3  # all of them at once
 
 
-def test_jobs_left_open_start_the_job_queue_at_once(policy, tmp_path):
+def test_job_queue_when_jobs_are_open_starts_at_once(policy, tmp_path):
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}"])
     store = JobStore(tmp_path)
     job = OptimizeJob("a", "source", JobSettings(1, 1, 1.0), ["alice"], 0.0, status=FINISHED)
@@ -84,7 +84,7 @@ def test_jobs_left_open_start_the_job_queue_at_once(policy, tmp_path):
     assert job_queue.autoscaling_config.initial_replicas == 1 and evaluator.autoscaling_config.initial_replicas == 0
 
 
-def test_where_others_take_what_evaluators_need_they_are_there_from_the_start(policy, tmp_path):
+def test_evaluators_when_others_take_their_resources_start_at_once(policy, tmp_path):
     config = load_serving_config([f"policy={policy}", f"optimize.jobs_dir={tmp_path}", "optimize.evaluators=2"])
     assert [options.num_replicas for options in options_of(config, itself=False)] == [1, 2]
     assert not any(options.autoscaling_config for options in options_of(config, itself=False))
@@ -94,7 +94,7 @@ def test_where_others_take_what_evaluators_need_they_are_there_from_the_start(po
     assert evaluator.autoscaling_config is None and evaluator.num_replicas == 2
 
 
-def test_a_server_whose_jobs_cannot_be_worked_on_does_not_start(policy, tmp_path, monkeypatch):
+def test_server_when_its_jobs_cannot_be_worked_on_does_not_start(policy, tmp_path, monkeypatch):
     """Although the job queue and the evaluators, which would report it, start later."""
     monkeypatch.setattr(serving_application, "CLAIM_S", 0.0)
     monkeypatch.setattr(serving_application, "_start_ray", lambda _: pytest.fail("too late"))
@@ -115,7 +115,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
+def test_ray_settings_when_ray_is_private_reach_no_other_process(monkeypatch):
     """Not to a cluster that runs already, nor to what this process starts later; the operator's own word stays."""
     environments, ended = [], []
 
@@ -135,7 +135,7 @@ def test_what_a_private_ray_is_told_is_told_to_no_other(monkeypatch):
     assert ended == ["kill_log_monitor", "kill_monitor", "kill_dashboard"] and dict(os.environ) == before
 
 
-def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):
+def test_listener_when_there_is_one_replica_is_that_and_the_proxy_otherwise(policy):
     def fronted(*settings: str) -> bool:
         return listens(load_serving_config([f"policy={policy}", *settings]))
 
@@ -158,12 +158,12 @@ def test_one_replica_listens_itself_and_several_stand_behind_the_proxy(policy):
         ("optimize.evaluator_idle_s=-1", "evaluator_idle_s=-1"),
     ],
 )
-def test_mistakes_are_named(policy, override, named):
+def test_serving_config_when_given_a_mistake_names_it(policy, override, named):
     with pytest.raises(UserError, match=named):
         load_serving_config([f"policy={policy}", override])
 
 
-def test_pages_of_several_replicas_become_one_that_adds_up():
+def test_metrics_pages_when_replicas_are_several_become_one_that_adds_up():
     pages = {}
     for replica, count in (("a", 2), ("b", 3)):
         registry = CollectorRegistry()

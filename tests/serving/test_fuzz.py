@@ -43,7 +43,7 @@ def api(small):
 
 @pytest.mark.parametrize("path, method", OPERATIONS)
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
-def test_no_request_breaks_the_server_or_the_promise(api, small, path, method, mode):
+def test_requests_when_generated_from_the_document_break_neither_server_nor_promise(api, small, path, method, mode):
     """POSITIVE: requests that the document allows; NEGATIVE: such that it forbids."""
     strategy = api[path][method].as_strategy(generation_mode=getattr(schemathesis.GenerationMode, mode))
 
@@ -55,7 +55,7 @@ def test_no_request_breaks_the_server_or_the_promise(api, small, path, method, m
     ask()
 
 
-def test_the_document_tells_of_every_route_and_of_every_refusal(small):
+def test_document_when_read_covers_every_route_and_refusal(small):
     import httpx
 
     schema = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers).json()
@@ -73,7 +73,7 @@ def test_the_document_tells_of_every_route_and_of_every_refusal(small):
 
 
 @pytest.mark.long
-def test_no_request_breaks_the_whole_server(server):
+def test_requests_when_generated_break_no_whole_server(server):
     """Every route of the document, vLLM's included, by the real engine."""
     headers = {"authorization": f"Bearer {server.other_key}"}
     document = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json", headers=headers)

@@ -51,7 +51,7 @@ def ask_all(url: str, headers: dict[str, str], requests: list[tuple[str, bytes, 
         return list(threads.map(ask, requests))
 
 
-def test_bodies_are_answered_and_never_by_a_fault(small):
+def test_bodies_when_hostile_are_answered_and_never_by_a_fault(small):
     rng = random.Random(1)
     requests = [("/v1/optimize", body, rng.choice(KINDS)) for body in bodies(500)]
     answers = ask_all(small.url, small.headers, requests)
@@ -66,7 +66,7 @@ def test_bodies_are_answered_and_never_by_a_fault(small):
     healthy(small.url, small.headers)
 
 
-def test_connections_are_answered_or_ended_and_never_by_a_fault(small):
+def test_connections_when_hostile_are_answered_or_ended_and_never_by_a_fault(small):
     struck = list(attacks(small.key))
     assert len(struck) > 120
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -85,7 +85,7 @@ def test_connections_are_answered_or_ended_and_never_by_a_fault(small):
     healthy(small.url, small.headers)
 
 
-def test_slow_callers_are_let_go_of_and_no_other_waits_for_them(small):
+def test_callers_when_slow_are_dropped_and_no_other_waits_for_them(small):
     with SlowCallers(small.port, small.key, 80) as callers:
         healthy(small.url, small.headers)
         closed = callers.rid_of(60.0, lambda: None)
@@ -94,7 +94,7 @@ def test_slow_callers_are_let_go_of_and_no_other_waits_for_them(small):
 
 
 @pytest.mark.long
-def test_the_whole_server_stands_all_of_it_and_then_works(server):
+def test_server_when_all_of_it_comes_works_afterwards(server):
     """Bodies on every route, and every attack; then a real module is made faster by the real engine."""
     from tests.serving.conftest import FAST, problem
 

@@ -73,7 +73,7 @@ def port() -> int:
         return probe.getsockname()[1]
 
 
-def test_streams_name_the_weights_that_they_began_with(port):
+def test_streams_when_weights_change_name_those_that_they_began_with(port):
     async def scene():
         site = Site(port, [])
         await site.listener.start()
@@ -115,7 +115,7 @@ def test_streams_name_the_weights_that_they_began_with(port):
     asyncio.run(asyncio.wait_for(scene(), 120))
 
 
-def test_a_new_replica_waits_for_the_port_of_the_one_before(port):
+def test_replica_when_the_port_is_taken_waits_for_the_one_before(port):
     async def scene():
         before = Site(port, [])
         await before.listener.start()
@@ -132,7 +132,7 @@ def test_a_new_replica_waits_for_the_port_of_the_one_before(port):
     asyncio.run(asyncio.wait_for(scene(), 120))
 
 
-def test_weights_are_changed_only_by_clients_that_may(port):
+def test_weights_when_a_client_may_not_change_them_stay(port):
     async def scene():
         stranger = Site(port, ["another-key"])
         await stranger.listener.start()

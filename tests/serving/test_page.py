@@ -43,7 +43,7 @@ def linked(page: str) -> list[str]:
     return re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
 
 
-def test_the_page_needs_no_key_and_what_it_shows_does(http):
+def test_page_when_asked_for_needs_no_key_and_its_jobs_do(http):
     answer = http.get("/")
     assert answer.status_code == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
     assert http.head("/").status_code == 200 and http.head("/").content == b""
@@ -51,7 +51,7 @@ def test_the_page_needs_no_key_and_what_it_shows_does(http):
     assert http.post("/", json={}).status_code == 405
 
 
-def test_the_page_allows_nothing_inline_and_nothing_from_elsewhere(http):
+def test_page_when_served_allows_nothing_inline_and_nothing_from_elsewhere(http):
     answer = http.get("/")
     headers = {name.decode(): value.decode() for name, value in HEADERS} | {"content-security-policy": POLICY}
     assert headers | {"cache-control": "no-cache"} == {name: answer.headers[name] for name in headers}
@@ -62,7 +62,7 @@ def test_the_page_allows_nothing_inline_and_nothing_from_elsewhere(http):
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", answer.text)
 
 
-def test_everything_that_the_page_names_is_there_with_its_type_and_may_be_kept(http):
+def test_files_when_the_page_names_them_are_there_with_their_type_and_may_be_kept(http):
     kinds = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
     names = linked(http.get("/").text)
     names += [f"/static/{name}" for name in re.findall(r"url\(\"?([^)\"]+)", next(STATIC.glob("*.css")).read_text())]
@@ -80,7 +80,7 @@ def test_everything_that_the_page_names_is_there_with_its_type_and_may_be_kept(h
         assert hashlib.sha256(answer.content).hexdigest().startswith(digest)
 
 
-def test_what_has_not_changed_is_not_sent_again_and_text_is_compressed(http):
+def test_files_when_unchanged_are_not_sent_again_and_text_is_compressed(http):
     first = http.get("/")
     assert first.headers["etag"]
     again = http.get("/", headers={"if-none-match": first.headers["etag"]})
@@ -96,12 +96,12 @@ def test_what_has_not_changed_is_not_sent_again_and_text_is_compressed(http):
 @pytest.mark.parametrize(
     "path", ["../__init__.py", "..%2f__init__.py", "%2e%2e/__init__.py", "nothing.js", "", "/etc/passwd"]
 )
-def test_no_other_file_is_served(http, path):
+def test_files_when_not_of_the_page_are_not_served(http, path):
     answer = http.get(f"/static/{path}")
     assert answer.status_code in (401, 404) and "import" not in answer.text
 
 
-def test_the_settings_tell_limits_and_words_and_nothing_of_the_machine(http, site):
+def test_settings_when_asked_for_have_limits_and_reasons_and_nothing_of_the_machine(http, site):
     settings = http.get("/settings.json").json()
     assert settings == page_settings(site.config) and settings["needs_key"] is True
     assert settings["rounds"] == [4, 32] and settings["reasons"] == DESCRIPTIONS
@@ -109,7 +109,7 @@ def test_the_settings_tell_limits_and_words_and_nothing_of_the_machine(http, sit
     assert site.config.optimize.jobs_dir not in str(settings)
 
 
-def test_what_is_shipped_was_built_from_what_is_there_and_is_small():
+def test_page_when_shipped_was_built_from_its_sources_and_is_small():
     built_from = dict(reversed(line.split("  ")) for line in (STATIC / "built-from.txt").read_text().splitlines())
     sources = [file for file in SOURCE.iterdir() if file.suffix in (".ts", ".css", ".html", ".svg", ".mjs", ".json")]
     digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sources}
@@ -122,7 +122,7 @@ def test_what_is_shipped_was_built_from_what_is_there_and_is_small():
     assert sum(file.stat().st_size for file in STATIC.iterdir()) < 800_000
 
 
-def test_every_bundled_package_comes_with_its_licence():
+def test_packages_when_bundled_come_with_their_licences():
     text, package_file = (STATIC / "licences.txt").read_text(), json.loads((SOURCE / "package.json").read_text())
     for package, version in package_file["dependencies"].items():
         assert f"\n{package} {version} (" in text, package

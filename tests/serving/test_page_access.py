@@ -27,7 +27,7 @@ def focused(tab: Any) -> dict[str, Any]:
     )
 
 
-def test_everything_goes_by_keys_alone_and_the_focus_can_be_seen(site, tab):
+def test_page_when_used_by_keys_alone_works_and_shows_the_focus(site, tab):
     tab.goto("/")
     expect(tab.locator("#jobs-hint")).to_contain_text("None yet")
     tab.keyboard.press("Tab")
@@ -86,7 +86,7 @@ def test_everything_goes_by_keys_alone_and_the_focus_can_be_seen(site, tab):
         pytest.param("dark", 1280, marks=pytest.mark.long),
     ],
 )
-def test_axe_finds_nothing_and_nothing_sticks_out(browser, site, scheme, width):
+def test_page_when_checked_by_axe_has_no_finding_and_nothing_overflows(browser, site, scheme, width):
     Axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe
     size = {"width": width, "height": 800}
     watched = Watched(browser, site.url, color_scheme=scheme, viewport=size, reduced_motion="reduce")
@@ -113,7 +113,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(browser, site, scheme, width):
     watched.close()
 
 
-def test_colours_follow_the_system_until_one_says_otherwise(browser, site):
+def test_colours_when_none_is_chosen_follow_the_system(browser, site):
     watched = Watched(browser, site.url, color_scheme="dark")
     tab = watched.tab
 
@@ -136,7 +136,7 @@ def test_colours_follow_the_system_until_one_says_otherwise(browser, site):
     watched.close()
 
 
-def test_rounds_are_seen_as_they_come(site, tab):
+def test_rounds_when_they_come_appear_one_by_one(site, tab):
     """Points appear one by one, without a reload, in the order in which they were evaluated."""
     site.work.allowed = 0
     start(tab, WON)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MARKS = len(events_of(WON, "candidate")) + len(events_of(WON, "confirmation"))  # drawn a moment after the outcome
 
 
-def test_an_example_is_made_faster_and_the_winner_can_be_taken_away(site, watched, tab):
+def test_page_when_an_example_is_made_faster_offers_the_winner_for_download(site, watched, tab):
     """From an empty page to a file on disk."""
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"])
     first = next(n for n, event in enumerate(events_of(WON), start=1) if event["type"] == "round")
@@ -71,7 +71,7 @@ ASKEW = """() => [...document.querySelector("#diff").shadowRoot.querySelectorAll
 }).length"""
 
 
-def test_line_numbers_stand_beside_their_lines_before_any_scrolling(tab):
+def test_line_numbers_when_nothing_was_scrolled_stand_beside_their_lines(tab):
     for width in (1280, 360):  # two columns, one column
         tab.set_viewport_size({"width": width, "height": 500})
         start(tab, WON)
@@ -81,7 +81,7 @@ def test_line_numbers_stand_beside_their_lines_before_any_scrolling(tab):
         assert tab.evaluate("scrollY") == 0
 
 
-def test_a_file_is_opened(tab):
+def test_page_when_a_file_is_opened_shows_it(tab):
     tab.goto("/")
     module = {"name": "net.py", "mimeType": "text/x-python", "buffer": NOTHING["source"].encode()}
     tab.locator("#file").set_input_files(module)
@@ -94,7 +94,7 @@ def test_a_file_is_opened(tab):
     expect(tab.locator("#editor .cm-line")).to_have_text(["def f():", "    return 1"])
 
 
-def test_a_job_survives_a_reload_and_is_found_in_the_list(site, tab):
+def test_job_when_the_page_is_reloaded_survives_and_is_in_the_list(site, tab):
     job_id = start(tab, WON)
     expect(tab.locator("#outcome .big")).to_be_visible()
     expect(tab.locator(".marks .mark")).to_have_count(MARKS)
@@ -111,7 +111,7 @@ def test_a_job_survives_a_reload_and_is_found_in_the_list(site, tab):
     assert len(site.work.begun) == 1  # read again, not worked out again
 
 
-def test_nothing_faster_is_said_in_so_many_words(tab):
+def test_page_when_nothing_is_faster_states_it(tab):
     start(tab, NOTHING)
     outcome = tab.locator("#outcome")
     expect(outcome.get_by_role("heading")).to_have_text("Nothing faster found")
@@ -124,7 +124,7 @@ def test_nothing_faster_is_said_in_so_many_words(tab):
     expect(tab.locator("#editor .cm-content")).to_contain_text("class Model")
 
 
-def test_any_module_goes_with_examples_of_its_arguments(site, tab):
+def test_page_when_a_module_is_no_problem_takes_examples_of_its_arguments(site, tab):
     site.work.jobs["other"] = NOTHING
     tab.goto("/")
     paste(tab, "import torch.nn as nn\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x.relu()\n")
@@ -141,7 +141,7 @@ def test_any_module_goes_with_examples_of_its_arguments(site, tab):
     expect(tab.locator("#source .cm-content")).to_contain_text("return [torch.randn(64, 128)]")
 
 
-def test_the_same_again_is_the_same_job_unless_one_wants_a_new_one(site, tab):
+def test_job_when_asked_for_again_is_the_same_unless_a_new_one_is_wanted(site, tab):
     first = start(tab, NOTHING)
     expect(tab.locator("#shared")).to_be_hidden()
     assert start(tab, NOTHING) == first
@@ -155,7 +155,7 @@ def test_the_same_again_is_the_same_job_unless_one_wants_a_new_one(site, tab):
     expect(tab.locator("#shared")).to_be_hidden()
 
 
-def test_a_job_is_cancelled_and_says_that_nothing_was_confirmed(site, tab):
+def test_job_when_cancelled_states_that_nothing_was_confirmed(site, tab):
     site.work.allowed = 3
     start(tab, WON)
     expect(tab.locator("#job-status")).to_have_text("running")
@@ -166,7 +166,7 @@ def test_a_job_is_cancelled_and_says_that_nothing_was_confirmed(site, tab):
     expect(tab.get_by_role("button", name="Cancel")).to_be_hidden()
 
 
-def test_a_lost_connection_is_told_and_the_rest_arrives_once_it_is_back(site, tab):
+def test_connection_when_lost_is_reported_and_the_rest_arrives_later(site, tab):
     half = len(events_of(WON)) // 2
     site.work.allowed = half
     start(tab, WON)
@@ -183,7 +183,7 @@ def test_a_lost_connection_is_told_and_the_rest_arrives_once_it_is_back(site, ta
     expect(tab.locator(".marks .mark")).to_have_count(MARKS)
 
 
-def test_a_server_that_is_not_there_is_told_and_the_module_kept(site, tab):
+def test_page_when_the_server_is_down_states_it_and_keeps_the_module(site, tab):
     tab.goto("/")
     paste(tab, WON["source"])
     site.stop()
@@ -194,7 +194,7 @@ def test_a_server_that_is_not_there_is_told_and_the_module_kept(site, tab):
     expect(tab.locator("#outcome .big")).to_be_visible()
 
 
-def test_what_the_server_refuses_is_said_in_its_words(site, tab):
+def test_page_when_the_server_refuses_a_module_shows_its_words(site, tab):
     tab.goto("/")
     tab.get_by_role("button", name="Make it faster").click()
     expect(tab.get_by_role("alert")).to_contain_text("There is no module yet")
@@ -219,7 +219,7 @@ def test_what_the_server_refuses_is_said_in_its_words(site, tab):
         (RuntimeError("secret"), "the server failed to work on this job"),
     ],
 )
-def test_a_job_that_fails_says_why(site, tab, fault, message):
+def test_page_when_a_job_fails_states_why(site, tab, fault, message):
     site.work.allowed = 0
     start(tab, WON)
     site.work.fault = fault
@@ -228,7 +228,7 @@ def test_a_job_that_fails_says_why(site, tab, fault, message):
     assert "secret" not in tab.locator("body").inner_text()
 
 
-def test_a_key_is_asked_for_and_kept_in_this_tab_only(browser, tmp_path):
+def test_key_when_asked_for_is_kept_in_this_tab_only(browser, tmp_path):
     config = ServingConfig()
     config.optimize.jobs_dir, config.security.keys_file = str(tmp_path / "jobs"), str(tmp_path / "keys.json")
     key = KeyFile(config.security.keys_file).add("alice")

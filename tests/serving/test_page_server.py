@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long
 JOB_MS = 280_000
 
 
-def test_a_module_is_made_faster_by_a_user_that_only_looks(server):
+def test_page_when_the_server_is_real_shows_a_module_made_faster(server):
     from playwright.sync_api import expect
 
     with launched() as browser:

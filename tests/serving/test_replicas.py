@@ -45,7 +45,7 @@ def replicas(server) -> list[dict]:
     return server.get("/v1/weights").json()["replicas"]
 
 
-def test_both_replicas_take_new_weights_and_so_does_one_that_starts_later(pair):
+def test_replicas_when_weights_come_take_them_and_so_does_one_that_starts_later(pair):
     server, folder = pair
     assert [replica["policy_version"] for replica in replicas(server)] == [1, 1]
     checkpoint = write_checkpoint(folder / "run", "contrastive-000001", changed(server.model, seed=1))

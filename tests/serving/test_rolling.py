@@ -25,7 +25,7 @@ def served(server) -> tuple[int, str]:
     return model["policy_version"], model["weights"]
 
 
-def test_weights_are_rolled_in_while_requests_stream_and_none_fails(server):
+def test_weights_when_rolled_in_while_requests_stream_break_none(server):
     old_version, _ = served(server)
     old = stream(server, PROMPT)
     assert old.version == old_version
@@ -55,7 +55,7 @@ def test_weights_are_rolled_in_while_requests_stream_and_none_fails(server):
     assert all_versions == {old_version, old_version + 1}
 
 
-def test_damaged_and_forbidden_weights_are_refused_and_the_old_ones_stay(server, tmp_path):
+def test_weights_when_damaged_or_forbidden_are_refused_and_the_old_ones_stay(server, tmp_path):
     before = stream(server, PROMPT)
     elsewhere = run_of(server).with_name("elsewhere")
     damaged = write_checkpoint(elsewhere, "contrastive-000002", changed(server.model, seed=2))
@@ -78,7 +78,7 @@ def test_damaged_and_forbidden_weights_are_refused_and_the_old_ones_stay(server,
     assert "last_fault" not in server.get("/v1/weights", key=server.other_key).json()
 
 
-def test_a_run_is_followed_while_it_trains(server):
+def test_run_when_it_trains_is_followed(server):
     """The last of this file: it ends with the weights that the server began with, which other tests want."""
 
     def until(name: str) -> None:
@@ -100,7 +100,7 @@ def test_a_run_is_followed_while_it_trains(server):
     assert ends == {("length", LENGTH)}
 
 
-def test_metrics_tell_of_weight_updates(server):
+def test_metrics_when_weights_were_updated_count_them(server):
     page = httpx.get(f"{server.url}/metrics").text
     version, _ = served(server)
     assert f"cudal1_policy_version {float(version)}" in page

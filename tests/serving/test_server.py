@@ -33,12 +33,12 @@ def expected(server, prompt: str, count: int) -> tuple[int, str]:
     return len(ids), tokenizer.decode(server.model.greedy(ids, count, end=2), skip_special_tokens=True)
 
 
-def test_the_model_is_listed_by_its_name_without_its_path(server, client):
+def test_model_when_listed_has_its_name_without_its_path(server, client):
     (model,) = client.models.list().data
     assert model.id == "tiny" and server.model.path not in server.get("/v1/models").text
 
 
-def test_completions_are_the_models_own_with_usage(server, client):
+def test_completions_when_greedy_are_the_models_own_with_usage(server, client):
     prompt_tokens, text = expected(server, PROMPT, 20)
     answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=20, temperature=0)
     assert answer.choices[0].text == text
@@ -46,7 +46,7 @@ def test_completions_are_the_models_own_with_usage(server, client):
     assert answer.usage.total_tokens == prompt_tokens + answer.usage.completion_tokens
 
 
-def test_a_stream_brings_the_same_text_in_pieces_and_usage_at_its_end(server, client):
+def test_stream_when_read_to_its_end_has_the_same_text_and_usage(server, client):
     _, text = expected(server, PROMPT, 20)
     usage = {"include_usage": True}
     chunks = list(
@@ -62,7 +62,7 @@ def test_a_stream_brings_the_same_text_in_pieces_and_usage_at_its_end(server, cl
     assert sum(1 for _ in client.completions.create(model="tiny", prompt=PROMPT, stream=True, **more)) > 3
 
 
-def test_chat_of_a_policy_without_a_template_adds_nothing_to_the_message(server, client):
+def test_chat_when_a_policy_has_no_template_adds_nothing_to_the_message(server, client):
     _, text = expected(server, f"<bos>{PROMPT}", 12)
     messages = [{"role": "user", "content": PROMPT}]
     arguments = {"model": "tiny", "messages": messages, "max_tokens": 12, "temperature": 0}
@@ -72,7 +72,7 @@ def test_chat_of_a_policy_without_a_template_adds_nothing_to_the_message(server,
     assert "".join(c.choices[0].delta.content or "" for c in streamed if c.choices) == text
 
 
-def test_mistakes_become_the_exceptions_that_clients_know(server, client):
+def test_mistakes_when_sent_become_the_exceptions_that_clients_know(server, client):
     stranger = openai.OpenAI(base_url=f"{server.url}/v1", api_key="cudal1-guess", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
         stranger.models.list()
@@ -94,7 +94,7 @@ def test_mistakes_become_the_exceptions_that_clients_know(server, client):
         ({"choice": []}, "empty list"),
     ],
 )
-def test_a_structure_that_cannot_be_built_is_refused_with_its_mistake(server, client, structure, named):
+def test_structure_when_it_cannot_be_built_is_refused_with_its_mistake(server, client, structure, named):
     for stream in (False, True):
         body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 4, "stream": stream, "structured_outputs": structure}
         answer = server.post("/v1/completions", json=body)
@@ -102,7 +102,7 @@ def test_a_structure_that_cannot_be_built_is_refused_with_its_mistake(server, cl
     assert client.completions.create(model="tiny", prompt=PROMPT, max_tokens=1).choices
 
 
-def test_a_structure_that_can_be_built_is_kept(server):
+def test_structure_when_it_can_be_built_is_kept(server):
     body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 6, "structured_outputs": {"regex": "[0-9]{3}"}}
     assert server.post("/v1/completions", json=body).json()["choices"][0]["text"].isdigit()
 
@@ -110,7 +110,7 @@ def test_a_structure_that_can_be_built_is_kept(server):
 @pytest.mark.parametrize(
     ("choice", "status"), [({}, 400), ({"tool_choice": "required"}, 400), ({"tool_choice": "none"}, 200)]
 )
-def test_tools_are_refused_in_this_servers_words_unless_none_is_to_be_called(server, choice, status):
+def test_tools_when_given_are_refused_unless_none_is_to_be_called(server, choice, status):
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
     messages = [{"role": "user", "content": PROMPT}]
     answer = server.post(
@@ -120,7 +120,7 @@ def test_tools_are_refused_in_this_servers_words_unless_none_is_to_be_called(ser
     assert ("tools cannot be called here" in answer.text) == (status == 400)
 
 
-def test_every_error_has_openais_form(server):
+def test_errors_when_of_any_route_have_openais_form(server):
     answers = [server.get(path) for path in ("/v1/models/tiny", "/v1/embeddings", "/healthy", "/nowhere")]
     answers += [server.post("/v1/completions", json=body) for body in ({}, {"prompt": 3}, {"prompt": "x", "n": 0})]
     for answer in answers:
@@ -128,7 +128,7 @@ def test_every_error_has_openais_form(server):
         assert answer.status_code in (400, 404) and error["message"] and error["code"] == answer.status_code
 
 
-def test_only_what_is_promised_is_there(server):
+def test_routes_when_not_promised_are_not_there(server):
     for path in ("/docs", "/tokenize", "/v1/load_lora_adapter", "/invocations", "/ping", "/sleep", "/v1/responses"):
         assert server.get(path).status_code == 404, path
         assert server.post(path, json={}).status_code == 404, path
@@ -136,7 +136,7 @@ def test_only_what_is_promised_is_there(server):
     assert httpx.get(f"{server.url}/v1/models").status_code == 401
 
 
-def test_health_and_metrics_are_there_for_machines(server, client):
+def test_health_and_metrics_when_asked_for_are_there(server, client):
     client.completions.create(model="tiny", prompt=PROMPT, max_tokens=2)
     for path in ("/healthz", "/health"):
         answer = httpx.get(server.url + path)
@@ -146,7 +146,7 @@ def test_health_and_metrics_are_there_for_machines(server, client):
     assert "vllm:generation_tokens_total" in page
 
 
-def test_hostile_bodies_leave_the_server_healthy(server, client):
+def test_server_when_bodies_are_hostile_stays_healthy(server, client):
     types = (*["application/json"] * 4, "text/plain", "multipart/form-data", "\xff/\xfe")
     rng = random.Random(1)
     requests = [(rng.choice(ROUTES), body, rng.choice(types)) for body in bodies(500)]
@@ -177,7 +177,7 @@ def events_of(server, job_id: str, key: str, last: int = 0) -> list[dict]:
         return [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
 
 
-def test_a_module_comes_back_faster_and_verified(server):
+def test_optimize_when_a_module_is_posted_returns_a_faster_verified_one(server):
     body = {"source": problem().source, "rounds": 1, "samples_per_round": 2}
     answer = server.post("/v1/optimize", json=body)
     job = answer.json()
@@ -202,7 +202,7 @@ def test_a_module_comes_back_faster_and_verified(server):
     assert server.post("/v1/optimize", json=body).json()["status"] == "finished"  # kept, not worked out again
 
 
-def test_the_shell_asks_a_server_and_saves_the_winner(server, tmp_path, capsys):
+def test_optimize_command_when_given_a_server_saves_the_winner(server, tmp_path, capsys):
     from cudal1_ray.cli import main
 
     (tmp_path / "key").write_text(server.key)
@@ -217,7 +217,7 @@ def test_the_shell_asks_a_server_and_saves_the_winner(server, tmp_path, capsys):
     assert "API key" in capsys.readouterr().err
 
 
-def test_a_module_that_fails_or_is_cancelled_says_so(server):
+def test_optimize_job_when_it_fails_or_is_cancelled_states_it(server):
     broken = problem().source.replace("torch.diag(d)", "torch.no_such(d)")
     job = server.post("/v1/optimize", json={"source": broken, "rounds": 1, "samples_per_round": 1}).json()
     assert events_of(server, job["id"], server.key)[-1]["type"] in ("failed", "finished")
@@ -229,7 +229,7 @@ def test_a_module_that_fails_or_is_cancelled_says_so(server):
     assert events_of(server, long["id"], server.key)[-1]["type"] == "cancelled"
 
 
-def test_a_signal_lets_streams_end_and_no_new_request_in(server, client):
+def test_server_when_signalled_lets_streams_end_and_no_new_request_in(server, client):
     """The last test: it ends the server."""
     started, count = threading.Semaphore(0), 12
 

@@ -23,7 +23,7 @@ def run(tmp_path):
     return tmp_path / "mine"
 
 
-def test_a_run_is_served_as_it_was_trained_unless_told_otherwise(run):
+def test_run_when_served_has_the_settings_it_was_trained_with(run):
     config = load_serving_config([f"policy={run}"])
     assert config.policy.path.endswith("sft-final/policy") and config.policy.name == "mine" and config.policy.chat
     assert (config.prompting.style, config.prompting.max_prompt_tokens) == ("full", 300)
@@ -32,7 +32,7 @@ def test_a_run_is_served_as_it_was_trained_unless_told_otherwise(run):
     assert (overridden.prompting.style, overridden.policy.name) == ("compact", "other")
 
 
-def test_the_latest_stage_is_served_and_an_earlier_one_by_its_folder(run):
+def test_run_when_served_is_served_from_its_latest_stage_or_a_given_folder(run):
     later = run / "checkpoints" / "contrastive-final" / "policy"
     later.mkdir(parents=True)
     (later / "config.json").write_text("{}")
@@ -56,12 +56,12 @@ def test_the_latest_stage_is_served_and_an_earlier_one_by_its_folder(run):
         (["optimize.rounds=many"], "optimize.rounds"),
     ],
 )
-def test_mistakes_are_named(run, overrides, named):
+def test_serving_settings_when_wrong_are_named(run, overrides, named):
     with pytest.raises(UserError, match=named):
         load_serving_config([f"policy={run}", *overrides])
 
 
-def test_what_is_no_policy_is_named(tmp_path, run):
+def test_policy_when_it_is_none_is_named(tmp_path, run):
     for folder, named in ((tmp_path / "no", "no such folder"), (tmp_path, "holds no model"), ("", "policy is empty")):
         with pytest.raises(UserError, match=named):
             load_serving_config([f"policy={folder}"])

@@ -21,7 +21,7 @@ def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate
     return SimpleNamespace(prompt=SimpleNamespace(problem_id=problem), verdict=verdict)
 
 
-def test_figures_are_shares_of_all_samples_and_of_the_best_of_each_problem():
+def test_figures_when_assessed_are_shares_of_samples_and_of_the_best_of_each_problem():
     samples = [
         evaluated_sample("a", 0.0, own=True),
         evaluated_sample("a", 1.1, own=True),
@@ -37,14 +37,14 @@ def test_figures_are_shares_of_all_samples_and_of_the_best_of_each_problem():
     assert figures_of([])["success"] == 0.0
 
 
-def test_the_problems_of_a_look_are_the_same_every_time():
+def test_problems_of_a_look_when_chosen_are_the_same_every_time():
     problems = load_problems(load_config([]).problems)
     chosen = fixed_problems(problems, 5)
     assert chosen == fixed_problems(problems[::-1], 5) and len(chosen) == 5
     assert len(fixed_problems(problems, 999)) == len(problems)
 
 
-def test_the_report_shows_looks_and_own_kernels(tmp_path):
+def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
     assert looks_table(run) == ""
     figures = figures_of([evaluated_sample("a", 1.3, own=True), evaluated_sample("a", 0.0)])

@@ -9,7 +9,7 @@ from cudal1_ray.training.stages.contrastive import contrastive_stage
 from tests.training.scripted_run import GROUP, PROBLEMS, STEPS, open_session, rows_of, run_stage
 
 
-def test_over_sampling_gives_up_the_tail(tmp_path):
+def test_over_sampling_when_a_step_is_full_gives_up_the_tail(tmp_path):
     session = run_stage(open_session(tmp_path, "contrastive.extra_problems=1", "contrastive.extra_completions=2"))
     engine = session.crew.rollouts
     assert len(engine.asked) == STEPS * (PROBLEMS + 1) * (GROUP + 2)
@@ -21,14 +21,14 @@ def test_over_sampling_gives_up_the_tail(tmp_path):
         assert row["surplus_completions"] == 0
 
 
-def test_a_stage_of_one_session_is_what_its_fields_say(tmp_path):
+def test_stage_when_of_one_session_has_the_values_of_its_fields(tmp_path):
     session = open_session(tmp_path, "contrastive.extra_problems=3")
     stage = contrastive_stage(session)
     assert (stage.staleness, stage.groups, len(stage.prompts(1))) == (0, PROBLEMS, PROBLEMS + 3)
     assert dataclasses.replace(stage, staleness=1).staleness == 1
 
 
-def test_groups_that_do_not_differ_are_asked_again_and_train_together(tmp_path):
+def test_groups_when_they_do_not_differ_are_asked_again_and_train_together(tmp_path):
     session = open_session(tmp_path, "contrastive.ask_again=1", "contrastive.group_size=2", "exemplars=none")
     evaluator = session.crew.evaluations
     submit, alike = evaluator.submit, set()
@@ -52,7 +52,7 @@ def test_groups_that_do_not_differ_are_asked_again_and_train_together(tmp_path):
     assert session.crew.learner.sequences[0] == PROBLEMS * 4
 
 
-def test_a_step_with_too_few_informative_groups_makes_no_update(tmp_path):
+def test_step_when_too_few_groups_are_informative_makes_no_update(tmp_path):
     session = open_session(tmp_path, f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success")
 
     def publish(version: int, during_generation: bool = False) -> float:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 @pytest.mark.slow
-def test_stage_1_on_a_parquet_corpus_evaluates_what_has_no_verdict_and_drops_what_is_too_long(tmp_path):
+def test_stage_1_when_on_a_parquet_corpus_evaluates_what_has_no_verdict_and_drops_long_candidates(tmp_path):
     entries = [entry for entry in load_corpus() if entry.problem_id == "swish_chain_1"]
     recorded = [entry for entry in entries if entry.expected == "accepted"][:3]
     unknown = [entry for entry in entries if entry.expected == "rejected"][:1]

@@ -17,7 +17,7 @@ def verdict(speedup: float, hardware: str) -> Verdict:
     return Verdict("p", "accepted", speedup=speedup, credited_speedup=speedup, hardware=hardware)
 
 
-def test_a_verdict_holds_on_the_hardware_that_it_was_measured_on(tmp_path):
+def test_verdict_when_the_hardware_is_another_does_not_hold(tmp_path):
     path = tmp_path / "verdicts.jsonl"
     journal = VerdictJournal(path, H100)
     journal.add("training", "measured", verdict(2.0, H100))
@@ -31,7 +31,7 @@ def test_a_verdict_holds_on_the_hardware_that_it_was_measured_on(tmp_path):
     assert len(VerdictJournal(path, H200).verdicts("training")) == 3
 
 
-def test_a_journal_of_an_earlier_version_is_read(tmp_path):
+def test_journal_when_of_an_earlier_version_is_read(tmp_path):
     path = tmp_path / "verdicts.jsonl"
     row = verdict(2.0, "").to_dict()
     del row["hardware"], row["own_kernel"], row["flags"]
@@ -39,7 +39,7 @@ def test_a_journal_of_an_earlier_version_is_read(tmp_path):
     assert VerdictJournal(path, H100).get("training", "old").speedup == 2.0
 
 
-def test_exemplars_of_other_hardware_wait_until_the_run_is_back_there(tmp_path):
+def test_exemplars_when_of_other_hardware_wait_until_the_run_is_back_there(tmp_path):
     config = load_config([]).exemplars
     codes = [f"class ModelNew:\n    number = {n}\n" for n in range(4)]
     actor = ExemplarActor(str(tmp_path / "exemplars"), config)
@@ -58,7 +58,7 @@ def test_exemplars_of_other_hardware_wait_until_the_run_is_back_there(tmp_path):
     assert back.use_hardware(H200, 2) == [] and back.best("p").speedup == 5.0
 
 
-def test_exemplars_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):
+def test_exemplars_when_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):
     actor = ExemplarActor(str(tmp_path / "exemplars"), load_config([]).exemplars)
     actor.insert([Exemplar.new("p", "class ModelNew: pass", 1.5)])
     assert actor.use_hardware(H200, 2) == [] and actor.size() == 1

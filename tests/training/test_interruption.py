@@ -20,7 +20,7 @@ from tests.training.scripted_run import (
 
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize("kill", ["generation", "learning"])
-def test_an_interrupted_stage_goes_on_with_all_it_had(tmp_path, staleness, kill):
+def test_stage_when_interrupted_goes_on_with_all_it_had(tmp_path, staleness, kill):
     overrides = [f"contrastive.staleness={staleness}"]
     first = open_session(tmp_path, *overrides)
     if kill == "generation":
@@ -54,7 +54,7 @@ def test_an_interrupted_stage_goes_on_with_all_it_had(tmp_path, staleness, kill)
     assert max(ages) <= staleness
 
 
-def test_a_run_that_is_stopped_before_its_first_checkpoint_begins_again(tmp_path):
+def test_run_when_stopped_before_its_first_checkpoint_begins_again(tmp_path):
     # Without exemplars: the same completions would be copies of those that the first attempt left in the buffer.
     overrides = ["checkpoint.every_steps=10", "exemplars=none"]
     first = open_session(tmp_path, *overrides)
@@ -67,7 +67,7 @@ def test_a_run_that_is_stopped_before_its_first_checkpoint_begins_again(tmp_path
     check_complete(run_stage(second))
 
 
-def test_what_later_policies_wrote_is_asked_again(tmp_path):
+def test_completions_when_written_after_the_last_checkpoint_are_asked_for_again(tmp_path):
     """Checkpoints every second step: what came after the last one was written by a policy that is gone."""
     overrides = ["checkpoint.every_steps=2"]
     first = open_session(tmp_path, *overrides)
@@ -84,7 +84,7 @@ def test_what_later_policies_wrote_is_asked_again(tmp_path):
     assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
 
 
-def test_a_finished_run_is_prolonged(tmp_path):
+def test_run_when_finished_can_be_prolonged(tmp_path):
     run_stage(open_session(tmp_path))
     session = open_session(tmp_path, f"contrastive.steps={STEPS + 2}")
     assert session.steps_done("contrastive") == STEPS and session.store.final("contrastive") is None

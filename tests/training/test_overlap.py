@@ -66,13 +66,13 @@ def check_bound(run: Path, staleness: int) -> set[int]:
     return ages
 
 
-def test_staleness_0_is_exactly_on_policy(tmp_path, origin):
+def test_staleness_0_when_trained_is_exactly_on_policy(tmp_path, origin):
     output = finish(contrastive(tmp_path, origin))
     assert check_bound(tmp_path / "run", 0) == {0}
     assert "contrastive: idle rollout" in output
 
 
-def test_staleness_1_is_one_behind_at_most_and_overlaps(tmp_path, origin):
+def test_staleness_1_when_trained_is_one_behind_at_most_and_overlaps(tmp_path, origin):
     output = finish(contrastive(tmp_path, origin, "contrastive.staleness=1"))
     assert check_bound(tmp_path / "run", 1) == {0, 1}
     assert "contrastive: idle rollout" in output
@@ -81,7 +81,7 @@ def test_staleness_1_is_one_behind_at_most_and_overlaps(tmp_path, origin):
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_a_kill_loses_no_completion_and_repeats_no_evaluation(tmp_path, origin, staleness):
+def test_run_when_killed_loses_no_completion_and_repeats_no_evaluation(tmp_path, origin, staleness):
     overrides = [f"contrastive.staleness={staleness}", "prompting.max_completion_tokens=256"]
     run, kept = tmp_path / "run", {}
     for kill_in in (2, 4):
@@ -116,7 +116,7 @@ def test_a_kill_loses_no_completion_and_repeats_no_evaluation(tmp_path, origin, 
         assert text in {rollout["completion"] for rollout in rollouts_of(run, step)}
 
 
-def test_over_sampling_takes_the_first_and_gives_up_the_rest(tmp_path, origin):
+def test_over_sampling_when_trained_takes_the_first_and_gives_up_the_rest(tmp_path, origin):
     overrides = ["contrastive.extra_problems=2", "contrastive.extra_completions=2", "contrastive.staleness=1"]
     finish(contrastive(tmp_path, origin, *overrides))
     run = tmp_path / "run"
@@ -130,13 +130,13 @@ def test_over_sampling_takes_the_first_and_gives_up_the_rest(tmp_path, origin):
     assert len(selections) == 4 * STEPS
 
 
-def test_partial_rollouts_go_on_under_new_weights(tmp_path, origin):
+def test_partial_rollouts_when_weights_change_go_on_under_the_new_ones(tmp_path, origin):
     overrides = ["contrastive.staleness=1", "contrastive.partial_rollouts=true", "contrastive.group_size=16"]
     finish(contrastive(tmp_path, origin, *overrides))
     check_bound(tmp_path / "run", 1)
 
 
-def test_every_role_may_die_while_they_overlap(tmp_path, origin):
+def test_roles_when_they_die_while_they_overlap_are_replaced(tmp_path, origin):
     process = contrastive(tmp_path, origin, "contrastive.staleness=1")
     killed = []
     for class_name, step in (("RolloutActor", 1), ("EvaluatorActor", 2), ("LearnerActor", 3)):

@@ -22,7 +22,7 @@ def completion(request_id: str, version: int, segments=()) -> Completion:
     return Completion(request_id, 0, (1, 2, 3), (-0.5, -0.25, -0.125), "text", version, "stop", segments)
 
 
-def test_without_a_surplus_everything_counts():
+def test_quota_when_there_is_no_surplus_counts_everything():
     quota = Quota(groups=2, n=2)
     for key in ("0/0", "1/0", "1/1"):
         assert quota.take(int(key[0]), key) and not quota.full
@@ -31,7 +31,7 @@ def test_without_a_surplus_everything_counts():
     assert quota.chosen == {"0/0", "0/1", "1/0", "1/1"}
 
 
-def test_the_first_to_finish_count_and_the_tail_does_not():
+def test_quota_when_there_is_a_surplus_counts_the_first_to_finish():
     quota = Quota(groups=2, n=2)  # of three groups, three completions each
     taken = [quota.take(int(key[0]), key) for key in ("0/2", "2/0", "0/0", "0/1", "1/1", "2/2")]
     assert taken == [True, True, True, False, True, True]
@@ -39,7 +39,7 @@ def test_the_first_to_finish_count_and_the_tail_does_not():
     assert not quota.take(1, "1/0") and len(quota.chosen) == 4
 
 
-def test_a_step_in_flight_survives(tmp_path):
+def test_step_when_in_flight_survives(tmp_path):
     step = InFlight(tmp_path).step("contrastive/7")
     assert step.prompts == [] and step.completions == []
     step.begin(PROMPTS)
@@ -60,7 +60,7 @@ def test_a_step_in_flight_survives(tmp_path):
     assert left.prompts == PROMPTS[:1] and left.completions == []
 
 
-def test_only_the_steps_to_come_are_kept(tmp_path):
+def test_steps_when_kept_are_those_to_come_only(tmp_path):
     in_flight = InFlight(tmp_path / "in_flight")
     in_flight.keep(["contrastive/1"])  # nothing is there yet
     for number in (1, 2, 3):
@@ -72,7 +72,7 @@ def test_only_the_steps_to_come_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(("staleness", "versions"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4])])
-def test_nothing_older_than_the_bound_is_trained_on(staleness, versions):
+def test_samples_when_older_than_the_bound_are_not_trained_on(staleness, versions):
     samples = [
         EvaluatedSample(0, i, PROMPTS[0], (1,), completion(f"x/0/{i}", version), Answer(None, "", "", "no code"), None)
         for i, version in enumerate((1, 2, 3, 4))
@@ -81,7 +81,7 @@ def test_nothing_older_than_the_bound_is_trained_on(staleness, versions):
     assert [j.completion.policy_version for j in kept] == versions
 
 
-def test_idle_shares():
+def test_idle_shares_when_computed_by_hand_are_these():
     busy, members = {"rollout": 4.0, "evaluation": 16.0, "learner": 11.0}, {"rollout": 1, "evaluation": 2, "learner": 1}
     assert idle_shares(busy, 10.0, members) == {
         "rollout": pytest.approx(0.6),
@@ -109,12 +109,12 @@ def test_idle_shares():
         (["contrastive.partial_rollouts=true"], "contrastive.staleness=1 or more"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(overrides, message):
+def test_settings_when_they_cannot_work_together_are_refused(overrides, message):
     with pytest.raises(UserError, match=message):
         load_config(overrides)
 
 
-def test_roles_that_take_turns_cannot_overlap():
+def test_roles_when_they_take_turns_cannot_overlap():
     with pytest.raises(UserError, match=r"contrastive.staleness=1: .*cluster.shared_gpu=true"):
         check_overlap(load_config(["recipe=kernelbench_one_gpu", "contrastive.staleness=1"]))
     check_overlap(load_config(["recipe=kernelbench_one_gpu"]))

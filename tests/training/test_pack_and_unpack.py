@@ -54,7 +54,7 @@ def hashes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_run_is_the_same_after_pack_and_unpack_but_for_what_was_left_out(run, tmp_path):
+def test_run_when_packed_and_unpacked_is_the_same_except_what_was_left_out(run, tmp_path):
     packed = pack(run.path, tmp_path / "all.pack", limit_mib=3)
     assert packed.size == (tmp_path / "all.pack").stat().st_size <= 3 * MIB
     assert list(packed.left_out) == ["the initial policy"]
@@ -64,7 +64,7 @@ def test_a_run_is_the_same_after_pack_and_unpack_but_for_what_was_left_out(run, 
     assert CheckpointStore(target / "checkpoints", keep=1).latest().step == 3
 
 
-def test_under_a_small_limit_the_optimiser_stays_behind_and_the_adapter_does_not(run, tmp_path):
+def test_pack_when_the_limit_is_small_leaves_the_optimiser_out_and_no_adapter(run, tmp_path):
     packed = pack(run.path, tmp_path / "small.pack", limit_mib=0.5)
     assert "the adapter" in packed.inside and "the steps under way" in packed.inside
     assert {"the optimiser", "the initial policy"} <= set(packed.left_out)
@@ -77,7 +77,7 @@ def test_under_a_small_limit_the_optimiser_stays_behind_and_the_adapter_does_not
     assert not (tmp_path / "tiny.pack").exists()
 
 
-def test_pieces_keep_their_limit_and_a_damaged_or_missing_one_is_named(run, tmp_path):
+def test_pieces_when_split_keep_their_limit_and_a_damaged_or_missing_one_is_named(run, tmp_path):
     packed = pack(run.path, tmp_path / "out" / "run.pack", limit_mib=2, split_mib=0.25)
     assert len(packed.files) > 4 and all(file.stat().st_size <= MIB / 4 for file in packed.files)
     with pytest.raises(UserError, match=r"these are missing: 2$"):
@@ -98,7 +98,7 @@ def test_pieces_keep_their_limit_and_a_damaged_or_missing_one_is_named(run, tmp_
         unpack([tmp_path / "out"], tmp_path / "there")
 
 
-def test_the_commands_say_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
+def test_pack_commands_when_run_print_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["pack", str(run.path), "--limit-mib", "0.5"]) == 0
     assert "left out: the optimiser" in capsys.readouterr().out and (tmp_path / "run.pack").is_file()

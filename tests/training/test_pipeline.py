@@ -7,7 +7,7 @@ import pytest
 from tests.training.scripted_run import GROUP, PROBLEMS, STEPS, check_complete, open_session, rows_of, run_stage
 
 
-def test_staleness_0_takes_turns(tmp_path):
+def test_staleness_0_when_scripted_takes_turns(tmp_path):
     session = run_stage(open_session(tmp_path))
     assert session.crew.learner.taken == [(version, {version}) for version in range(STEPS)]
     assert session.crew.published == [(version, False) for version in range(1, STEPS + 1)]
@@ -18,7 +18,7 @@ def test_staleness_0_takes_turns(tmp_path):
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_generation_goes_on_while_the_learner_learns_within_the_bound(tmp_path, staleness):
+def test_generation_when_staleness_allows_goes_on_while_the_learner_learns(tmp_path, staleness):
     session = open_session(tmp_path, f"contrastive.staleness={staleness}")
     session.crew.learner.wants_company = True
     run_stage(session)
@@ -33,7 +33,7 @@ def test_generation_goes_on_while_the_learner_learns_within_the_bound(tmp_path, 
         assert row.get("off_policy_mean_abs") == (0.25 if age else None)
 
 
-def test_partial_rollouts_do_not_make_the_learner_wait(tmp_path):
+def test_partial_rollouts_when_the_learner_is_ready_do_not_make_it_wait(tmp_path):
     session = open_session(tmp_path, "contrastive.staleness=1", "contrastive.partial_rollouts=true")
     session.crew.rollouts.score = lambda pairs: [tuple(-0.5 for _ in completion) for _, completion in pairs]
     session.crew.learner.wants_company = True
@@ -42,7 +42,7 @@ def test_partial_rollouts_do_not_make_the_learner_wait(tmp_path):
     assert any(during for _, during in session.crew.published)
 
 
-def test_idle_shares_are_of_every_role(tmp_path):
+def test_idle_shares_when_a_step_ends_are_of_every_role(tmp_path):
     session = run_stage(open_session(tmp_path, "contrastive.staleness=1"))
     for row in rows_of(session):
         assert {key for key in row if key.startswith("idle_")} == {"idle_rollout", "idle_evaluation", "idle_learner"}

@@ -72,13 +72,13 @@ print("problems", [problem.problem_id for problem in load_problems(config.proble
 """
 
 
-def test_a_module_that_cannot_be_imported_is_named():
+def test_plugin_when_it_cannot_be_imported_is_named():
     with pytest.raises(UserError, match="plugins=no_such_module"):
         load_config(["plugins=[no_such_module]"])
 
 
 @pytest.mark.slow
-def test_what_a_plugin_registers_is_known_in_actors(tmp_path, repository):
+def test_plugin_when_it_registers_names_makes_them_known_in_actors(tmp_path, repository):
     page = (repository / "docs" / "architecture.md").read_text()
     (tmp_path / "page_additions.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     (tmp_path / "my_additions.py").write_text(MODULE)

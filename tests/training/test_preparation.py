@@ -46,7 +46,7 @@ def test_a_run_takes_over_what_was_known_when_the_stage_before_its_own_ended(tmp
     assert len(ExemplarBuffer.open(origin.exemplars)) == 4
 
 
-def test_from_the_first_stage_on_it_takes_over_everything(tmp_path):
+def test_run_when_started_from_the_first_stage_takes_over_everything(tmp_path):
     origin, codes = finished_run(tmp_path)
     config = load_config([f"runs_dir={tmp_path}", "name=new", f"init_from={origin.path}"])
     run = RunFolder.open(config)
@@ -62,7 +62,7 @@ def prepared(folder, origin, problems, *overrides):
     return run
 
 
-def test_run_with_seeds_starts_with_those_of_its_training_problems(tmp_path):
+def test_run_when_it_has_seeds_starts_with_those_of_its_training_problems(tmp_path):
     origin, codes = finished_run(tmp_path)
     problems = load_problems(load_config([]).problems)
     training = next(problem.problem_id for problem in problems if problem.split == "train")
@@ -77,7 +77,7 @@ def test_run_with_seeds_starts_with_those_of_its_training_problems(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
-def test_corpus_without_a_candidate_for_the_run_s_problems_names_its_key(tmp_path, key):
+def test_corpus_when_it_has_no_candidate_for_the_runs_problems_names_its_key(tmp_path, key):
     origin, _ = finished_run(tmp_path)
     table = {"problem": ["another"], "code": ["class ModelNew: 1"], "speedup": [2.0]}
     pq.write_table(pa.table(table), tmp_path / "other.parquet")
@@ -86,7 +86,7 @@ def test_corpus_without_a_candidate_for_the_run_s_problems_names_its_key(tmp_pat
         prepared(tmp_path, origin.path, problems, f"{key}={tmp_path / 'other.parquet'}")
 
 
-def test_init_from_takes_the_stage_before_else_the_last_checkpoint_else_the_one_it_names(tmp_path):
+def test_init_from_when_given_takes_the_stage_before_or_the_last_checkpoint_or_the_named_one(tmp_path):
     origin, codes = finished_run(tmp_path)
     state = TrainingState(1, load_config([]).rewards)
     state.stage, state.step, state.policy_version = "contrastive", 4, 7
@@ -104,7 +104,7 @@ def test_init_from_takes_the_stage_before_else_the_last_checkpoint_else_the_one_
         chosen(tmp_path / "nowhere")
 
 
-def test_a_model_folder_is_linked_and_must_be_the_same_where_the_run_goes_on(tmp_path):
+def test_model_folder_when_linked_must_be_the_same_where_the_run_goes_on(tmp_path):
     for name, content in (("one", b"weights"), ("moved", b"weights"), ("other", b"Weights")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(content)

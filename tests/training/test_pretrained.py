@@ -22,7 +22,7 @@ def smollm2() -> str:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_one_contrastive_step_with_smollm2(tmp_path):
+def test_contrastive_step_when_the_policy_is_smollm2_trains(tmp_path):
     command = [
         sys.executable, "-m", "cudal1_ray.cli", "train", "name=smollm", f"runs_dir={tmp_path}",
         "recipe=my_problems_cpu", "problems=bundled", "policy=gguf",

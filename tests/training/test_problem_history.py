@@ -18,7 +18,7 @@ def evaluated_samples(problem_id: str, *verdicts: Verdict) -> list[SimpleNamespa
     return [SimpleNamespace(prompt=SimpleNamespace(problem_id=problem_id), verdict=verdict) for verdict in verdicts]
 
 
-def test_records_are_running_shares_of_success_and_of_groups_that_differ():
+def test_records_when_updated_are_running_shares_of_success_and_of_differing_groups():
     history = ProblemHistory()
     history.update(1, evaluated_samples("a", RIGHT, WRONG), [1.0, -1.0])
     assert history.record("a").informative == 1.0 and history.record("a").success == pytest.approx(0.15)
@@ -27,7 +27,7 @@ def test_records_are_running_shares_of_success_and_of_groups_that_differ():
     assert record.informative == pytest.approx(0.7) and record.success == pytest.approx(0.105) and record.asked_at == 2
 
 
-def test_a_problem_whose_groups_never_differ_is_drawn_seldom_and_not_never():
+def test_problem_when_its_groups_never_differ_is_drawn_seldom_and_not_never():
     history = ProblemHistory()
     for step in range(1, 21):
         history.update(
@@ -40,7 +40,7 @@ def test_a_problem_whose_groups_never_differ_is_drawn_seldom_and_not_never():
     assert 60 < drawn.count("solved") < 140  # weights 0.1 and 1: 91 of 1000 expected
 
 
-def test_problems_that_were_not_asked_for_long_come_up():
+def test_problems_when_not_asked_for_long_come_up():
     history = ProblemHistory()
     history.update(1, evaluated_samples("old", RIGHT, WRONG), [1.0, -1.0])
     history.update(99, evaluated_samples("new", RIGHT, WRONG), [1.0, -1.0])
@@ -49,28 +49,28 @@ def test_problems_that_were_not_asked_for_long_come_up():
     assert drawn.count("old") > 970  # weights 99 and 1
 
 
-def test_a_draw_takes_distinct_problems_and_the_same_ones_for_the_same_seed():
+def test_draw_when_seeded_takes_distinct_problems_and_the_same_ones():
     history, ids = ProblemHistory(), [f"p{i}" for i in range(9)]
     first = history.draw(ids, 5, 1, np.random.default_rng(3))
     assert len(set(first)) == 5 and first == history.draw(ids, 5, 1, np.random.default_rng(3))
     assert sorted(history.draw(ids, 20, 1, np.random.default_rng(3))) == ids
 
 
-def test_a_problem_that_keeps_being_void_leaves_the_rotation_once():
+def test_problem_when_it_keeps_being_void_leaves_the_rotation_once():
     history = ProblemHistory()
     assert history.update(1, evaluated_samples("a", BROKEN, BROKEN, UNPARSABLE), [0.0] * 3) == []
     assert history.update(2, evaluated_samples("a", BROKEN, WRONG), [0.0] * 2) == ["a"] and history.retired("a")
     assert history.update(3, evaluated_samples("a", BROKEN, BROKEN), [0.0] * 2) == []
 
 
-def test_an_evaluated_candidate_in_between_keeps_a_problem():
+def test_problem_when_a_candidate_is_evaluated_in_between_stays():
     history = ProblemHistory()
     for step, verdicts in enumerate([(BROKEN, BROKEN), (WRONG, RIGHT, BROKEN), (BROKEN, BROKEN), (UNPARSABLE,)], 1):
         history.update(step, evaluated_samples("a", *verdicts), [0.0] * len(verdicts))
     assert not history.retired("a")
 
 
-def test_state_is_kept():
+def test_history_when_its_state_is_set_is_the_same():
     history, copy = ProblemHistory(), ProblemHistory()
     history.update(4, evaluated_samples("a", BROKEN), [0.0])
     copy.set_state(history.get_state())

@@ -33,7 +33,7 @@ def becomes_still(log: io.StringIO) -> bool:
     return False
 
 
-def test_a_log_says_what_each_role_is_doing_while_nothing_is_finished(monkeypatch):
+def test_log_when_nothing_is_finished_names_what_each_role_does(monkeypatch):
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.2)
     log = io.StringIO()
     with Progress("run", "runs/run", Console(file=log, force_terminal=False)) as progress:
@@ -62,7 +62,7 @@ def logged(act) -> list[str]:
     return log.getvalue().splitlines()[1:]
 
 
-def test_a_finished_step_is_printed_with_its_total_and_the_time_left(clock):
+def test_step_when_finished_is_printed_with_its_total_and_the_time_left(clock):
     def act(progress):
         progress.stage("contrastive", 32)
         clock.now += 0.4
@@ -73,7 +73,7 @@ def test_a_finished_step_is_printed_with_its_total_and_the_time_left(clock):
     assert re.search(r"\] contrastive step 2/32, 6 s left in this stage  loss 0.5$", second)
 
 
-def test_a_continued_stage_estimates_from_the_steps_done_here(clock):
+def test_stage_when_continued_estimates_from_the_steps_of_this_process(clock):
     def act(progress):
         progress.stage("contrastive", 32, 30)
         clock.now += 7.0
@@ -85,7 +85,7 @@ def test_a_continued_stage_estimates_from_the_steps_done_here(clock):
     assert before_last.endswith("step 31/32, 7 s left in this stage") and last.endswith("step 32/32")
 
 
-def test_a_stage_that_ends_is_printed_with_its_note(clock):
+def test_stage_when_it_ends_is_printed_with_its_note(clock):
     def act(progress):
         progress.stage("assess sft", 1)
         clock.now += 5.0
@@ -95,7 +95,7 @@ def test_a_stage_that_ends_is_printed_with_its_note(clock):
     assert begins.endswith("] assess sft begins") and ends.endswith("] assess sft ends after 5 s: 5/8 accepted")
 
 
-def test_idle_roles_are_left_out_of_a_log(monkeypatch):
+def test_roles_when_idle_are_left_out_of_a_log(monkeypatch):
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.2)
 
     log = io.StringIO()

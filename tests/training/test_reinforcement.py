@@ -34,7 +34,7 @@ def evaluated_sample(
     )
 
 
-def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
+def test_evaluation_when_void_is_neither_rewarded_nor_held_against_a_candidate():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=False), AlgorithmConfig()
     others = [
         evaluated_sample(0, 2.0),
@@ -51,7 +51,7 @@ def test_a_void_evaluation_is_neither_rewarded_nor_held_against_a_candidate():
     assert [sequence.advantage for sequence in unchanged] == [sequence.advantage for sequence in sequences]
 
 
-def test_the_running_statistics_do_not_know_of_it_either():
+def test_running_statistics_when_an_evaluation_is_void_leave_it_out():
     config, algorithm = RewardsConfig(kind="speedup", robust=True, smoothing=True), AlgorithmConfig(name="reinforce")
     batch, void = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0)], evaluated_sample(0, 2.0, SCATTERED)
     smoother, void_smoother = RewardSmoother(config), RewardSmoother(config)
@@ -66,14 +66,14 @@ GRPO = AlgorithmConfig()
 
 
 @pytest.mark.parametrize("reason", ["evaluator_error", "reference_error", "degenerate_input", "unstable_timing"])
-def test_a_fault_that_is_not_the_candidates_gets_no_advantage_and_changes_no_other(reason):
+def test_fault_when_not_the_candidates_gets_no_advantage_and_changes_no_other(reason):
     batch = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0, reasons=("wrong_output",))]
     void = evaluated_sample(0, 0.0, reasons=(reason,))
     rewards, advantages, sequences = policy_sequences([void, *batch], SPEEDUP, GRPO, None)
     assert rewards == [None, 2.0, 0.0] and advantages == [0.0, 1.0, -1.0] and len(sequences) == 2
 
 
-def test_truncated_completions_are_kept_masked_or_penalised_as_configured():
+def test_completions_when_truncated_are_kept_masked_or_penalised_as_configured():
     batch = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0, reasons=("unparsable",), truncated=True)]
     for truncated, expected in (("keep", 0.0), ("mask", None), ("penalise", -0.5)):
         rewards, advantages, _ = policy_sequences(batch, RewardsConfig(kind="speedup", truncated=truncated), GRPO, None)
@@ -81,12 +81,12 @@ def test_truncated_completions_are_kept_masked_or_penalised_as_configured():
         assert advantages == ([0.0, 0.0] if truncated == "mask" else [1.0, -1.0])
 
 
-def test_a_copy_gets_at_most_the_mean_of_those_that_are_none():
+def test_copy_when_rewarded_gets_at_most_the_mean_of_the_others():
     assert without_copies([3.0, 1.0, 0.0, 0.2], [0, 0, 0, 0], [True, False, False, True]) == [0.5, 1.0, 0.0, 0.2]
     assert without_copies([3.0, 2.0, 5.0], [0, 0, 1], [True, True, False]) == [2.0, 2.0, 5.0]
 
 
-def test_copying_the_best_exemplar_is_never_reinforced():
+def test_copy_when_of_the_best_exemplar_is_never_reinforced():
     batch = [
         evaluated_sample(0, 3.0, copied=True),
         evaluated_sample(0, 3.0, copied=True),
@@ -103,14 +103,14 @@ def test_copying_the_best_exemplar_is_never_reinforced():
     assert advantages == [0.0, 0.0, 0.0, 1.0]
 
 
-def test_a_group_whose_rewards_differ_by_noise_is_a_tie():
+def test_group_when_its_rewards_differ_by_noise_is_a_tie():
     # Noise 0.01 each: a tie below a standard deviation of 0.014. That of 1.00, 1.02 is 0.01; of 1.00, 1.04 it is 0.02.
     assert without_noise([1.0, 1.02, 3.0], [0, 0, 1], [0.01] * 3) == pytest.approx([1.01, 1.01, 3.0])
     assert without_noise([1.0, 1.04], [0, 0], [0.01] * 2) == [1.0, 1.04]
     assert without_noise([0.0, 1.02, 1.0], [0, 0, 0], [0.0, 0.01, 0.01]) == [0.0, 1.02, 1.0]
 
 
-def test_speedups_within_the_noise_teach_nothing_and_a_clear_difference_does():
+def test_speedups_when_within_the_noise_teach_nothing_and_a_clear_difference_does():
     _, advantages, _ = policy_sequences([evaluated_sample(0, 1.0), evaluated_sample(0, 1.02)], SPEEDUP, GRPO, None)
     assert advantages == [0.0, 0.0]
     _, advantages, _ = policy_sequences([evaluated_sample(0, 1.0), evaluated_sample(0, 1.2)], SPEEDUP, GRPO, None)

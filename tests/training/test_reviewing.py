@@ -184,7 +184,7 @@ def measured(folder: Path) -> list[str]:
 ENGINE = ("rewards/checker=engine", "rollout.max_model_len=100000")
 
 
-def test_a_confirmed_hack_earns_nothing_and_is_never_an_exemplar(tmp_path, actors):
+def test_hack_when_confirmed_earns_nothing_and_is_never_an_exemplar(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     (hack, honest), rewards = one_step(session, [HACK, HONEST], 1, [SAYS_HACK, SAYS_HONEST])
     assert honest.verdict.accepted and rewards[1] > 0.0
@@ -219,7 +219,7 @@ def test_a_confirmed_hack_earns_nothing_and_is_never_an_exemplar(tmp_path, actor
     assert served(continued) == {honest.answer.code}
 
 
-def test_a_hack_that_is_in_the_buffer_already_is_taken_out(tmp_path, actors):
+def test_hack_when_in_the_buffer_already_is_taken_out(tmp_path, actors):
     before = open_session(tmp_path / "before", actors)  # without a checker it got in
     one_step(before, [AGAIN, HONEST], 1)
     assert len(served(before)) == 2 and not (tmp_path / "before" / "run" / "reviews.jsonl").exists()
@@ -248,7 +248,7 @@ def test_a_hack_that_is_in_the_buffer_already_is_taken_out(tmp_path, actors):
         (SAYS_HACK.replace("phase_detection", "lazy_tensor"), "true", "trust"),
     ],
 )
-def test_only_a_confirmed_hack_loses_its_reward(tmp_path, actors, answer, trust, confirmed_by):
+def test_hack_when_not_confirmed_keeps_its_reward(tmp_path, actors, answer, trust, confirmed_by):
     session = open_session(tmp_path, actors, *ENGINE, f"rewards.checker.trust_judge={trust}")
     (sample,), (reward,) = one_step(session, [HACK], 1, [answer])
     assert sample.verdict.accepted == (reward > 0.0) == (not confirmed_by)
@@ -258,19 +258,19 @@ def test_only_a_confirmed_hack_loses_its_reward(tmp_path, actors, answer, trust,
     assert (row["opinion"] == "none") == bool(row["error"])
 
 
-def test_a_candidate_without_a_jump_is_not_judged(tmp_path, actors):
+def test_candidate_when_it_has_no_jump_is_not_judged(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE, "rewards.checker.jump_above=1000")
     (sample,), (reward,) = one_step(session, [HACK], 1)
     assert sample.verdict.accepted and reward > 0.0 and reviews(tmp_path) == []
 
 
-def test_without_a_judge_nothing_is_reviewed(tmp_path, actors):
+def test_candidates_when_there_is_no_judge_are_not_reviewed(tmp_path, actors):
     session = open_session(tmp_path, actors)
     one_step(session, [HACK], 1)
     assert served(session) == {HACK} and not (tmp_path / "run" / "hack_cases.parquet").exists()
 
 
-def test_the_checkers_counts_are_metrics(tmp_path, actors):
+def test_checker_counts_when_a_step_ends_are_metrics(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     one_step(session, [HACK, HONEST], 1, [SAYS_HACK, "?"])
     row = session.metrics.finish_step("contrastive", 1, 1.0)
@@ -281,7 +281,7 @@ def test_the_checkers_counts_are_metrics(tmp_path, actors):
     assert row["busy_checker"] > 0.0
 
 
-def test_the_exemplar_actor_knows_the_best_so_far(tmp_path, actors):
+def test_exemplar_actor_when_asked_has_the_best_so_far(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     (sample,), _ = one_step(session, [HONEST], 1, [SAYS_HONEST])
     best = session.crew.ask_exemplars("best_speedups", ["test/relu", "unknown"])
@@ -289,7 +289,7 @@ def test_the_exemplar_actor_knows_the_best_so_far(tmp_path, actors):
     np.testing.assert_equal(reviews(tmp_path)[0]["best_speedup"], 0.0)
 
 
-def test_the_evaluator_is_told_the_best_that_is_no_hack(tmp_path, actors):
+def test_evaluator_when_a_hack_was_fastest_gets_the_best_that_is_none(tmp_path, actors):
     session = open_session(tmp_path, actors, *ENGINE)
     (_, honest), _ = one_step(session, [HACK, HONEST], 1, [SAYS_HACK, SAYS_HONEST])
     one_step(session, [HEAD + "        return x.relu().add_(1.0)"], 2, [SAYS_HONEST])
@@ -297,7 +297,7 @@ def test_the_evaluator_is_told_the_best_that_is_no_hack(tmp_path, actors):
     assert best_speedups == [0.0, 0.0, pytest.approx(honest.verdict.credited_speedup)]
 
 
-def test_a_question_that_the_engine_cannot_take_is_no_opinion(tmp_path, actors):
+def test_question_when_the_engine_cannot_take_it_is_no_opinion(tmp_path, actors):
     session = open_session(tmp_path, actors, "rewards/checker=engine", "rewards.checker.max_answer_tokens=16")
     ask = engine_judge(session.crew, session.config)
     session.crew.rollouts.script.append("short answer")
@@ -306,12 +306,12 @@ def test_a_question_that_the_engine_cannot_take_is_no_opinion(tmp_path, actors):
     assert ask([]) == []
 
 
-def test_a_checker_for_one_stage_only_is_refused(tmp_path, actors):
+def test_checker_when_for_one_stage_only_is_refused(tmp_path, actors):
     with pytest.raises(UserError, match="self_supervised.rewards.checker.judge=neighbours: set rewards.checker"):
         open_session(tmp_path, actors, "self_supervised.rewards.checker.judge=neighbours")
 
 
-def test_honest_failures_are_remembered_where_prompts_are_to_show_them(tmp_path, actors):
+def test_failures_when_prompts_are_to_show_them_are_remembered(tmp_path, actors):
     wrong = HEAD + "        return torch.relu(x)"
     session = open_session(tmp_path / "with", actors, "exemplars=failures_included")
     (failed, *_), _ = one_step(session, [wrong, HONEST], 1)

@@ -18,7 +18,7 @@ from cudal1_ray.files import JsonLines, write_atomically
 from cudal1_ray.training.run_folder import RunFolder
 
 
-def test_json_lines_survive_a_line_cut_short(tmp_path):
+def test_json_lines_when_a_line_is_cut_short_keep_the_others(tmp_path):
     path = tmp_path / "rows.jsonl"
     lines = JsonLines(path)
     lines.extend([{"a": 1}, {"a": 2}])
@@ -30,7 +30,7 @@ def test_json_lines_survive_a_line_cut_short(tmp_path):
     assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"a": 2}, {"a": 4}]
 
 
-def test_json_lines_keep_replaces_all(tmp_path):
+def test_json_lines_when_kept_replace_all(tmp_path):
     lines = JsonLines(tmp_path / "rows.jsonl")
     lines.extend([{"n": n} for n in range(5)])
     lines.keep([row for row in lines if row["n"] % 2])
@@ -38,7 +38,7 @@ def test_json_lines_keep_replaces_all(tmp_path):
     assert [row["n"] for row in JsonLines(tmp_path / "rows.jsonl")] == [1, 3, 9]
 
 
-def test_rows_acknowledged_before_a_kill_are_there_after_it(tmp_path):
+def test_rows_when_acknowledged_before_a_kill_are_there_after_it(tmp_path):
     path = tmp_path / "rows.jsonl"
     script = (
         "import sys; from pathlib import Path; from cudal1_ray.files import JsonLines\n"
@@ -56,13 +56,13 @@ def test_rows_acknowledged_before_a_kill_are_there_after_it(tmp_path):
     assert rows == list(range(len(rows))) and len(rows) > acknowledged
 
 
-def test_atomic_write_leaves_no_partial_file(tmp_path):
+def test_atomic_write_when_repeated_leaves_no_partial_file(tmp_path):
     write_atomically(tmp_path / "f.json", "one")
     write_atomically(tmp_path / "f.json", "two")
     assert [p.name for p in tmp_path.iterdir()] == ["f.json"] and (tmp_path / "f.json").read_text() == "two"
 
 
-def test_a_run_is_continued_by_the_same_configuration_only(tmp_path):
+def test_run_when_continued_has_the_same_configuration(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     RunFolder.open(load_config(base))
     RunFolder.open(load_config([*base, "stage=sft", "cluster.num_cpus=4"]))  # these change nothing that was computed
@@ -79,7 +79,7 @@ def test_a_run_is_continued_by_the_same_configuration_only(tmp_path):
     assert noted[0] == {} and noted[1]["cluster.num_cpus"][1] == 4 and noted[-1] == {"contrastive.steps": [77, 78]}
 
 
-def test_a_run_moves_to_another_cluster_preset_and_back(tmp_path):
+def test_run_when_moved_to_another_cluster_preset_goes_on_there_and_back(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r", "policy=huggingface", "policy.path=x", "contrastive.steps=2"]
     presets = ("one_gpu", "four_gpus", "one_gpu")
     for preset in presets:
@@ -89,7 +89,7 @@ def test_a_run_moves_to_another_cluster_preset_and_back(tmp_path):
         RunFolder.open(load_config([*base, "cluster=one_gpu", "evaluation=cuda_train"]))
 
 
-def test_a_stage_is_not_prolonged_once_a_later_one_began_from_it(tmp_path):
+def test_stage_when_a_later_one_began_from_it_is_not_prolonged(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r", "sft.epochs=2"]
     run = RunFolder.open(load_config(base))
     run.metrics.write_text('{"stage": "self_supervised", "step": 1}\n')
@@ -98,7 +98,7 @@ def test_a_stage_is_not_prolonged_once_a_later_one_began_from_it(tmp_path):
         RunFolder.open(load_config([*base, "sft.epochs=3"]))
 
 
-def test_a_corrected_setting_is_taken_where_no_step_was_finished(tmp_path):
+def test_setting_when_corrected_before_a_finished_step_is_taken(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     run = RunFolder.open(load_config(base))
     run.policy.mkdir()
@@ -114,7 +114,7 @@ def test_a_corrected_setting_is_taken_where_no_step_was_finished(tmp_path):
     assert yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["layers"] == 2
 
 
-def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tmp_path):
+def test_run_when_older_than_a_setting_is_continued_at_its_default_only(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     run = RunFolder.open(load_config(base))
     settings = yaml.safe_load((run.path / "config.yaml").read_text())
@@ -126,7 +126,7 @@ def test_a_run_from_before_a_setting_existed_is_continued_at_its_default_only(tm
         RunFolder.open(load_config([*base, "exemplars.remember_failures=true"]))
 
 
-def test_a_run_of_a_policy_that_brings_its_shape_continues_whatever_shape_was_recorded(tmp_path):
+def test_run_when_its_policy_brings_a_shape_continues_whatever_shape_was_recorded(tmp_path):
     """Before a shape had to be given, runs recorded the default of a scratch policy, which nothing read."""
     base = [f"runs_dir={tmp_path}", "name=r", "recipe=my_problems_cpu", "policy.path=x", "problems.path=x"]
     run = RunFolder.open(load_config(base))
@@ -138,7 +138,7 @@ def test_a_run_of_a_policy_that_brings_its_shape_continues_whatever_shape_was_re
     RunFolder.open(load_config(base))
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_run_folder_when_it_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="runs_dir"):
         RunFolder.open(load_config([f"runs_dir={tmp_path}/file", "name=r"]))

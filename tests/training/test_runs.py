@@ -150,12 +150,12 @@ def battered_run(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_role_and_the_driver_may_die_and_the_same_command_goes_on(battered_run):
+def test_run_when_every_role_and_the_driver_died_goes_on_by_the_same_command(battered_run):
     check_complete(battered_run / "run")
 
 
 @pytest.mark.long
-def test_a_driver_killed_in_a_stage_that_runs_alone_goes_on(tmp_path):
+def test_run_when_killed_in_a_stage_that_runs_alone_goes_on(tmp_path):
     process = start(tmp_path, "stage=sft")
     wait_for_step(tmp_path, "sft", 2, process)
     kill_driver(process)
@@ -164,7 +164,7 @@ def test_a_driver_killed_in_a_stage_that_runs_alone_goes_on(tmp_path):
 
 
 @pytest.mark.long
-def test_every_stage_alone_starts_where_the_one_before_ended(tmp_path):
+def test_stages_when_run_alone_start_where_the_one_before_ended(tmp_path):
     for stage, stages in (
         ("sft", {"sft"}),
         ("self_supervised", {"sft", "self_supervised"}),
@@ -176,7 +176,7 @@ def test_every_stage_alone_starts_where_the_one_before_ended(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_finished_run_shows_its_results_again_without_starting_anything(battered_run, capfd):
+def test_run_when_finished_shows_its_results_again_without_starting_anything(battered_run, capfd):
     capfd.readouterr()
     assert main(command(battered_run, few_candidates(battered_run))) == 0
     output = capfd.readouterr().out
@@ -186,7 +186,7 @@ def test_a_finished_run_shows_its_results_again_without_starting_anything(batter
 
 
 @pytest.mark.slow
-def test_rollouts_carry_version_logprobs_and_lineage(battered_run):
+def test_rollouts_when_recorded_carry_version_logprobs_and_lineage(battered_run):
     run = battered_run / "run"
     table = pq.read_table(run / "rollouts" / "contrastive-000003.parquet").to_pylist()
     assert len(table) == 8
@@ -201,7 +201,7 @@ def test_rollouts_carry_version_logprobs_and_lineage(battered_run):
 
 
 @pytest.mark.long
-def test_plain_grpo_starts_from_another_run(battered_run):
+def test_plain_grpo_when_given_another_run_starts_from_it(battered_run):
     overrides = [f"init_from={battered_run}/run", "stage=contrastive", "exemplars=none", "name=plain"]
     output = finish(start(battered_run, *overrides, "contrastive.steps=1", "assessment.held_out=false"))
     assert "report" in output

@@ -8,7 +8,7 @@ from cudal1_ray.errors import UserError
 from tests.training.scripted_run import open_session
 
 
-def test_a_problem_that_is_too_long_for_a_prompt_is_left_out_and_named(tmp_path):
+def test_problem_when_too_long_for_a_prompt_is_left_out_and_named(tmp_path):
     session = open_session(tmp_path)
     ids = [problem.problem_id for problem in session.train_problems]
     lengths = {problem_id: session.crew.count_tokens(session.prompt(problem_id).text) for problem_id in ids}

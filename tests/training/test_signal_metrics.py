@@ -21,7 +21,7 @@ def evaluated_sample(group: int, reasons=(), tokens: int = 2, analysis: str = ""
     )
 
 
-def test_every_figure_is_of_the_steps_completions():
+def test_signal_figures_when_a_step_ends_are_of_its_completions():
     batch = [
         evaluated_sample(0, own_kernel=True, analysis="faster because"),
         evaluated_sample(0, copied=True),
@@ -46,5 +46,5 @@ def test_every_figure_is_of_the_steps_completions():
     }
 
 
-def test_a_step_without_completions_has_no_figures():
+def test_signal_figures_when_a_step_has_no_completions_are_none():
     assert signal_metrics([], [], []) == {}

@@ -12,7 +12,7 @@ from tests.training.scripted_run import check_complete, open_session, rows_of, r
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_a_run_that_has_to_end_finishes_its_step_saves_it_and_goes_on_later(tmp_path, staleness):
+def test_run_when_it_has_to_end_finishes_and_saves_its_step_and_goes_on_later(tmp_path, staleness):
     overrides = (f"contrastive.staleness={staleness}", "checkpoint.every_steps=10")
     first = open_session(tmp_path, *overrides)
     first.stopper.listen()
@@ -37,7 +37,7 @@ def test_a_run_that_has_to_end_finishes_its_step_saves_it_and_goes_on_later(tmp_
     check_complete(second)
 
 
-def test_a_budget_that_the_next_step_would_exceed_ends_the_run_before_it(tmp_path):
+def test_run_when_the_next_step_would_exceed_the_budget_ends_before_it(tmp_path):
     session = open_session(tmp_path)
     session.stopper = Stopper(max_minutes=0.5)
     session.last_step_s = 31.0

@@ -34,7 +34,7 @@ def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[SweepJob]]
         return make_jobs(hydra.config_loader, sweep, BasicSweeper.split_arguments(parsed, None)[0])
 
 
-def test_every_combination_is_a_run_of_its_own_in_the_sweeps_folder(tmp_path):
+def test_combinations_when_swept_are_runs_in_the_sweeps_folder(tmp_path):
     folder, jobs = jobs_of(tmp_path, "exemplars=uniform,bucket", "seed=range(1,4)", "contrastive.steps=4")
     assert folder.path == tmp_path / "sweep"
     assert [job.name for job in jobs] == [f"exemplars={e},seed={s}" for e in ("uniform", "bucket") for s in (1, 2, 3)]
@@ -44,12 +44,12 @@ def test_every_combination_is_a_run_of_its_own_in_the_sweeps_folder(tmp_path):
         assert job.config.seed == int(job.settings["seed"]) and job.config.contrastive.steps == 4
 
 
-def test_a_glob_takes_every_preset_of_a_group(tmp_path):
+def test_glob_when_swept_takes_every_preset_of_a_group(tmp_path):
     _, jobs = jobs_of(tmp_path, "exemplars=glob(b*)")
     assert {job.config.exemplars.strategy for job in jobs} == {"best_worst", "bucket"}
 
 
-def test_a_value_that_is_no_folder_name_still_gets_one(tmp_path):
+def test_job_when_its_value_is_no_folder_name_gets_one(tmp_path):
     _, jobs = jobs_of(tmp_path, "init_from=runs/a,runs_a", "name=odd")
     first, second = (job.name for job in jobs)
     assert first != second and first.startswith("init_from=runs_a-") and second == "init_from=runs_a"
@@ -71,7 +71,7 @@ def test_a_value_that_is_no_folder_name_still_gets_one(tmp_path):
         (("exemplars=glob(nothing*)",), "glob(nothing*)"),
     ],
 )
-def test_a_mistake_is_one_line_and_starts_nothing(tmp_path, overrides, named):
+def test_sweep_when_given_a_mistake_prints_one_line_and_starts_nothing(tmp_path, overrides, named):
     with pytest.raises(UserError) as caught:
         run_sweep([f"runs_dir={tmp_path}", *overrides])
     assert named in str(caught.value) and "\n" not in str(caught.value)
@@ -79,7 +79,7 @@ def test_a_mistake_is_one_line_and_starts_nothing(tmp_path, overrides, named):
 
 
 @pytest.mark.parametrize("flags", [["-m", "--cfg"], ["-m", "--cfg", "job"], ["-c", "job", "-m"]])
-def test_cfg_with_multirun_prints_the_configuration_of_each_run_and_writes_nothing(tmp_path, capsys, flags):
+def test_cfg_when_given_with_multirun_prints_the_configuration_of_each_run(tmp_path, capsys, flags):
     assert main(["train", *flags, f"runs_dir={tmp_path}", "exemplars=uniform,bucket", "seed=range(1,3)"]) == 0
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
     assert [(run["exemplars"]["strategy"], run["seed"]) for run in printed] == [
@@ -88,7 +88,7 @@ def test_cfg_with_multirun_prints_the_configuration_of_each_run_and_writes_nothi
     assert {run["runs_dir"] for run in printed} == {str(tmp_path / "sweep")} and not list(tmp_path.iterdir())
 
 
-def test_combinations_are_those_of_hydras_own_sweeper(tmp_path):
+def test_combinations_when_composed_are_those_of_hydras_sweeper(tmp_path):
     _, jobs = jobs_of(tmp_path, "exemplars=glob(b*)", "seed=choice(3,4)", "stage=sft")
     overrides = ["exemplars=glob(b*)", "seed=choice(3,4)", "stage=sft"]
     printed = list(yaml.safe_load_all(preview_sweep([f"runs_dir={tmp_path}", *overrides])))
@@ -105,20 +105,20 @@ def test_combinations_are_those_of_hydras_own_sweeper(tmp_path):
         (["-m", "--cfg", "seed=1,few"], "seed=few"),
     ],
 )
-def test_a_sweep_that_cannot_be_printed_is_one_line(capsys, arguments, named):
+def test_sweep_when_it_cannot_be_printed_is_one_line(capsys, arguments, named):
     assert main(["train", *arguments]) == 2
     error = capsys.readouterr().err
     assert named in error and len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("flag", ["--resolve", "--config-name=x", "--info", "--run"])
-def test_a_flag_of_hydra_that_is_not_taken_is_answered_with_what_to_use(capsys, flag):
+def test_flag_when_of_hydra_and_not_taken_is_answered_with_what_to_use(capsys, flag):
     with pytest.raises(SystemExit, match="2"):
         main(["train", "-m", "--cfg", flag, "seed=1,2"])
     assert f"unrecognized arguments: {flag} (" in capsys.readouterr().err
 
 
-def test_a_folder_keeps_to_one_sweep(tmp_path):
+def test_folder_when_of_one_sweep_refuses_another(tmp_path):
     jobs_of(tmp_path, "exemplars=uniform,bucket", "seed=1,2")
     jobs_of(tmp_path, "exemplars=uniform,island", "seed=2,3,4", "cluster.num_cpus=4")  # more values, another machine
     with pytest.raises(UserError, match="varied was exemplars seed, is seed"):
@@ -131,7 +131,7 @@ def test_a_folder_keeps_to_one_sweep(tmp_path):
         jobs_of(tmp_path, "seed=1,2", "name=demo")
 
 
-def test_finished_jobs_are_known_and_another_stage_is_another_matter(tmp_path):
+def test_jobs_when_finished_are_known_and_another_stage_is_run(tmp_path):
     folder, (first, second) = jobs_of(tmp_path, "seed=1,2", "stage=sft")
     folder.note(first, "started")
     folder.note(first, "finished")
@@ -147,7 +147,7 @@ def test_finished_jobs_are_known_and_another_stage_is_another_matter(tmp_path):
     assert rows[-1]["cause"] == "a reason"
 
 
-def test_a_job_asks_for_its_driver_and_every_actor():
+def test_job_when_placed_asks_for_its_driver_and_every_actor():
     cluster = ClusterConfig(
         rollout=RoleConfig(count=2, num_cpus=4, num_gpus=1),
         evaluator=RoleConfig(count=3, num_cpus=1, num_gpus=1, accelerator_type="A100"),
@@ -165,7 +165,7 @@ def test_a_job_asks_for_its_driver_and_every_actor():
     assert total(job_bundles(dataclasses.replace(cluster, rollout=RoleConfig(count=1)), 0.0))["GPU"] == 4
 
 
-def test_the_table_shows_where_each_run_is(tmp_path):
+def test_sweep_table_when_printed_shows_where_each_run_is(tmp_path):
     folder, jobs = jobs_of(tmp_path, "seed=1,2,3,4")
     done, running, failed, _ = jobs
     (folder.path / running.name).mkdir()

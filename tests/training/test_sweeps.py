@@ -69,7 +69,7 @@ def most_at_once(states: list[tuple[str, str]]) -> int:
     return most
 
 
-def test_a_sweep_survives_failing_jobs_ctrl_c_and_kill_9(tmp_path):
+def test_sweep_when_jobs_fail_and_it_is_interrupted_or_killed_goes_on(tmp_path):
     """Two seeds that work and two whose origin is not there, in this order; stopped twice, then left to itself."""
     sweep = ["seed=1,2", "init_from=null,nowhere"]
     first, bad_first, second, bad_second = [f"seed={s},init_from={o}" for s in (1, 2) for o in ("null", "nowhere")]
@@ -116,7 +116,7 @@ def test_a_sweep_survives_failing_jobs_ctrl_c_and_kill_9(tmp_path):
     assert set(summary["unfinished"]) == {bad_first, bad_second}
 
 
-def test_a_job_that_no_machine_can_hold_is_given_up_with_its_sum(tmp_path):
+def test_job_when_no_machine_can_hold_it_is_given_up_with_its_sum(tmp_path):
     roomless = ["cluster.compiler.num_gpus=2", "cluster.compiler.accelerator_type=A100"]
     output = finish(start(tmp_path, "seed=1,2", "hydra.launcher.room_timeout_s=1", *roomless), code=1)
     assert "no room: it asks for CPU 5.5, GPU 2, accelerator_type:A100" in output and "the cluster has CPU 8" in output

@@ -16,18 +16,18 @@ INSTALLED = importlib.util.find_spec("wandb") is not None
 OFFLINE = TrackingConfig(service="wandb", mode="offline")
 
 
-def test_no_service_needs_no_package(tmp_path):
+def test_tracking_when_there_is_no_service_needs_no_package(tmp_path):
     assert open_tracker(TrackingConfig(), tmp_path, {}) is None
 
 
 @pytest.mark.skipif(INSTALLED, reason="wandb is installed")
-def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path):
+def test_tracking_when_a_package_is_missing_names_the_command_that_installs_it(tmp_path):
     with pytest.raises(UserError, match=r"pip install .*\[wandb\]"):
         open_tracker(OFFLINE, tmp_path, {})
 
 
 @pytest.mark.skipif(not INSTALLED, reason="wandb is not installed")
-def test_rows_are_kept_offline_and_a_continued_run_has_the_same_id(tmp_path):
+def test_tracking_when_offline_keeps_rows_and_a_continued_run_has_the_same_id(tmp_path):
     for step in (1, 2):
         tracker = open_tracker(OFFLINE, tmp_path, {"seed": 1})
         metrics = RunMetrics(RunFolder(tmp_path), tracker)

@@ -49,7 +49,7 @@ def policy(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_run_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_path):
+def test_run_when_packed_goes_on_elsewhere_longer_and_as_the_start_of_another(policy, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     # In bfloat16 the engine serves adapters as adapters, for which it generates at a third of the speed; later runs are
     # in fp32, where they are merged.

@@ -59,7 +59,7 @@ def test_candidate_is_asked_again_when_it_failed_honestly_or_is_not_faster(verdi
     assert worth_another_turn(evaluated_sample(verdict, code)) is again
 
 
-def test_prompt_of_the_next_turn_shows_the_candidate_with_its_error_or_its_time():
+def test_prompt_when_of_the_next_turn_shows_the_candidate_with_its_error_or_time():
     problem = parse_problem(SOURCE, "p", origin="test")
     builder = PromptBuilder(PromptingConfig(style="full"), len_of_words)
     failed = evaluated_sample(Verdict.rejected("p", "compile_error", "kernel.cu(3): error: expected a ';'"))
@@ -74,7 +74,7 @@ def len_of_words(text: str) -> int:
     return len(text.split())
 
 
-def test_turn_is_worth_the_best_that_comes_of_it():
+def test_turn_when_rewarded_is_worth_the_best_that_comes_of_it():
     failed = Verdict.rejected("p", "wrong_output")
     batch = [
         evaluated_sample(failed, index=0),
@@ -115,7 +115,7 @@ def with_failures(session):
     return session
 
 
-def test_failed_candidate_is_asked_again_and_both_turns_train(tmp_path):
+def test_candidate_when_failed_is_asked_again_and_both_turns_train(tmp_path):
     session = run_stage(with_failures(open_session(tmp_path, *TURNS)))
     tally = Counter(request_id.split("/")[1] for request_id in session.crew.rollouts.asked)
     assert tally["1"] == PROBLEMS * GROUP and tally["1-turn-1"] == PROBLEMS
@@ -134,7 +134,7 @@ def test_failed_candidate_is_asked_again_and_both_turns_train(tmp_path):
         assert before["reward"] < 0.5 * row["reward"] < row["reward"] and before["advantage"] < 0 < max(others)
 
 
-def test_turn_under_way_survives_an_interruption(tmp_path):
+def test_turn_when_interrupted_survives(tmp_path):
     first = with_failures(open_session(tmp_path, *TURNS))
     first.crew.rollouts.stop_after = PROBLEMS * GROUP + 1  # one of the first step's revisions is there
     with pytest.raises(Stopped):
@@ -147,7 +147,7 @@ def test_turn_under_way_survives_an_interruption(tmp_path):
     assert [row["step"] for row in second.metrics.lines] == list(range(1, STEPS + 1))
 
 
-def test_candidate_without_room_in_a_prompt_is_not_asked_again(tmp_path):
+def test_candidate_when_a_prompt_has_no_room_for_it_is_not_asked_again(tmp_path):
     session = with_failures(open_session(tmp_path, *TURNS))
     fit = session.prompts._fit
     session.prompts._fit = lambda problem, exemplars, probability: fit(problem, [], {})

@@ -56,7 +56,7 @@ def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once
     assert not again.submit("b", problem, CODE) and again.verdicts["b"] == first.verdicts["a"]
 
 
-def test_journal_with_the_earlier_name_of_a_lost_evaluator_is_read(tmp_path):
+def test_journal_when_it_has_the_earlier_name_of_a_lost_evaluator_is_read(tmp_path):
     journal = VerdictJournal(tmp_path / "journal.jsonl")
     key = journal.key("p", CODE)
     verdict = Verdict.rejected("p", "crash", "took its evaluator down every time: killed")

@@ -18,7 +18,7 @@ def keys(tmp_path):
     return KeyFile(tmp_path / "keys.json")
 
 
-def test_a_file_of_keys_holds_hashes_that_only_its_owner_may_read(keys):
+def test_key_file_when_written_holds_hashes_and_is_readable_by_its_owner_alone(keys):
     key = keys.add("alice")
     text = keys.path.read_text()
     assert key not in text and key_digest(key) in text
@@ -29,7 +29,7 @@ def test_a_file_of_keys_holds_hashes_that_only_its_owner_may_read(keys):
         keys.add("alice")
 
 
-def test_keys_that_are_added_at_once_lose_none(keys):
+def test_keys_when_added_at_once_are_all_kept(keys):
     names = [f"key-{i}" for i in range(12)]
     with ThreadPoolExecutor(6) as threads:
         new_keys = list(threads.map(lambda name: KeyFile(keys.path).add(name), names))
@@ -37,7 +37,7 @@ def test_keys_that_are_added_at_once_lose_none(keys):
     assert {keys.find(key_digest(key)).name for key in new_keys} == set(names)
 
 
-def test_a_running_server_sees_keys_come_and_go(keys):
+def test_keys_when_added_or_revoked_are_noticed_by_a_running_server(keys):
     first = keys.add("alice")
     admission = Admission(SecurityConfig(keys_file=str(keys.path)))
     second = keys.add("bob")
@@ -49,13 +49,13 @@ def test_a_running_server_sees_keys_come_and_go(keys):
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"keys": [{"name": "a"}]}', "[1]"])
-def test_a_damaged_file_of_keys_is_named(keys, content):
+def test_key_file_when_damaged_is_named(keys, content):
     keys.path.write_text(content)
     with pytest.raises(UserError, match="keys.json"):
         keys.find("0")
 
 
-def test_without_a_key_no_request_is_let_in(keys):
+def test_request_when_it_has_no_key_is_refused(keys):
     keys.add("alice")
     admission = Admission(SecurityConfig(keys_file=str(keys.path)))
     assert admission.ask(None, 0.0).status == 401
@@ -63,7 +63,7 @@ def test_without_a_key_no_request_is_let_in(keys):
     assert admission.under_way(0.0) == 0
 
 
-def test_a_rate_is_a_bucket_that_fills_again():
+def test_rate_when_used_up_fills_again():
     admission = Admission(SecurityConfig(requests_per_minute=3, max_concurrent=100))
     assert [admission.ask(None, 0.0).status for _ in range(3)] == [0, 0, 0]
     refused = admission.ask(None, 0.0)
@@ -73,7 +73,7 @@ def test_a_rate_is_a_bucket_that_fills_again():
     assert [admission.ask(None, 1000.0).status for _ in range(4)] == [0, 0, 0, 429]  # never more than a minute's worth
 
 
-def test_requests_at_once_are_bounded_and_a_lost_lease_lapses():
+def test_requests_when_concurrent_are_bounded_and_a_lost_lease_lapses():
     config = SecurityConfig(max_concurrent=2, request_timeout_s=10, body_timeout_s=5)
     admission = Admission(config)
     first, second = admission.ask(None, 0.0), admission.ask(None, 0.0)
@@ -87,7 +87,7 @@ def test_requests_at_once_are_bounded_and_a_lost_lease_lapses():
     assert admission.ask(None, 20.5).status == 0
 
 
-def test_keys_have_limits_of_their_own(keys):
+def test_limits_when_set_for_a_key_are_that_keys(keys):
     slow, quick = keys.add("slow", KeyLimits(requests_per_minute=1)), keys.add("quick")
     admission = Admission(SecurityConfig(keys_file=str(keys.path), requests_per_minute=100))
     assert [admission.ask(key_digest(slow), 0.0).status for _ in range(2)] == [0, 429]

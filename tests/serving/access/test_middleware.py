@@ -61,14 +61,14 @@ def message_of(response: httpx.Response) -> str:
     return response.json()["error"]["message"]
 
 
-def test_every_answer_carries_the_security_headers():
+def test_answers_when_sent_carry_the_security_headers():
     for guarded in (Guarded(answering()), Guarded(answering(404)), Guarded(echo, max_body_kib=1)):
         for content in (b"{}", b"x" * 5000):
             response = guarded.post(content=content)
             assert {name.decode(): value.decode() for name, value in HEADERS}.items() <= dict(response.headers).items()
 
 
-def test_a_body_passes_whole_and_one_too_large_is_refused_whether_it_says_so_or_not():
+def test_body_when_too_large_is_refused_with_or_without_its_length():
     guarded = Guarded(echo, max_body_kib=1)
     assert guarded.post(content=b"{" * 1024).content == b"{" * 1024
     assert guarded.post(content=b"a" * 1025).status_code == 413
@@ -81,7 +81,7 @@ def test_a_body_passes_whole_and_one_too_large_is_refused_whether_it_says_so_or_
     assert guarded.coordinator.admission.under_way(0.0) == 0
 
 
-def test_a_body_that_never_arrives_is_given_up():
+def test_body_when_it_never_arrives_is_given_up():
     async def ask():
         sent = []
 
@@ -100,7 +100,7 @@ def test_a_body_that_never_arrives_is_given_up():
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_an_answer_that_takes_too_long_is_broken_off(started):
+def test_answer_when_it_takes_too_long_is_broken_off(started):
     async def app(scope, receive, send):
         if started:
             await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -114,7 +114,7 @@ def test_an_answer_that_takes_too_long_is_broken_off(started):
     assert guarded.coordinator.admission.under_way(0.0) == 0
 
 
-def test_a_fault_inside_is_a_number_for_the_caller_and_a_story_in_the_log(caplog):
+def test_fault_when_inside_is_a_number_for_the_caller_and_an_entry_in_the_log(caplog):
     async def app(scope, receive, send):
         raise RuntimeError("secret=/home/user/key")
 
@@ -124,7 +124,7 @@ def test_a_fault_inside_is_a_number_for_the_caller_and_a_story_in_the_log(caplog
     assert number in caplog.text and "secret" in caplog.text
 
 
-def test_errors_lose_paths_and_nothing_else():
+def test_errors_when_they_hold_paths_lose_them_and_nothing_else():
     body = json.dumps({"error": {"message": "no /opt/models/x.bin for POST /v1/chat/completions, 1/2 of a/b"}}).encode()
     response = Guarded(answering(400, body, [(b"content-length", str(len(body)).encode())])).post()
     assert message_of(response) == "no <path> for POST /v1/chat/completions, 1/2 of a/b"
@@ -136,16 +136,16 @@ def test_errors_lose_paths_and_nothing_else():
 @pytest.mark.parametrize(
     "body", [b"[]", b"null", b"\xff", b'{"a": "\\ud800"}', b'{"\\uDFFF": 1}', b'{"a": "\\ud800", ' + b"[" * 9000, b" "]
 )
-def test_bodies_that_no_route_can_take_are_refused_before_any(body):
+def test_bodies_when_no_route_can_take_them_are_refused(body):
     assert Guarded(echo).post(content=body).status_code == 400
 
 
 @pytest.mark.parametrize("body", [b"", b'{"a": "\\ud83d\\ude00"}', b' {"a": "\\\\ud800"}', '{"é": 1}'.encode(), b"{"])
-def test_other_bodies_pass(body):
+def test_bodies_when_odd_but_valid_pass(body):
     assert Guarded(echo).post(content=body).content == body
 
 
-def test_only_health_is_open_to_all_clients(tmp_path):
+def test_health_when_asked_for_without_a_key_is_open_and_nothing_else(tmp_path):
     from cudal1_ray.serving.access.keys import KeyFile
 
     key = KeyFile(tmp_path / "keys.json").add("alice")
@@ -160,7 +160,7 @@ def test_only_health_is_open_to_all_clients(tmp_path):
         assert guarded.post(headers={"authorization": value.encode("latin-1")}).status_code == 401, value
 
 
-def test_requests_are_counted_by_route_not_by_whatever_a_caller_asks_for():
+def test_requests_when_counted_are_counted_by_route():
     guarded = Guarded(answering(201))
     for path in ("/v1/completions", "/v1/optimize/abc/events", "/wp-admin", "/v1/completionsx"):
         guarded.post(path)
@@ -173,14 +173,14 @@ def test_requests_are_counted_by_route_not_by_whatever_a_caller_asks_for():
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.8.9.10", "[::1]:80", "localhost."]
 )
-def test_without_keys_a_server_answers_to_this_machine(host):
+def test_server_when_it_has_no_keys_answers_this_machine(host):
     assert Guarded(answering()).post(headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80:90", "a@localhost"]
 )
-def test_without_keys_a_name_that_was_made_to_lead_here_is_refused(host, tmp_path):
+def test_server_when_it_has_no_keys_refuses_names_that_were_made_to_lead_here(host, tmp_path):
     """DNS rebinding: the page of another site asks its own name, which resolves to 127.0.0.1 by now."""
     guarded = Guarded(answering())
     assert guarded.post("/healthz", headers={"host": host}).status_code == 421
@@ -189,7 +189,7 @@ def test_without_keys_a_name_that_was_made_to_lead_here_is_refused(host, tmp_pat
     assert with_keys.post("/healthz", headers={"host": host}).status_code == 200
 
 
-def test_without_keys_pages_of_other_sites_change_nothing():
+def test_server_when_it_has_no_keys_lets_pages_of_other_sites_change_nothing():
     guarded = Guarded(answering())
     for origin in ("https://evil.example", "null", "http://localhost:3000", "http://localhost.evil.example"):
         for method in ("POST", "DELETE"):
@@ -201,11 +201,11 @@ def test_without_keys_pages_of_other_sites_change_nothing():
 @pytest.mark.parametrize(
     "encoding, status", [("gzip", 415), ("br, gzip", 415), ("x" * 5000, 415), ("identity", 200), ("", 200)]
 )
-def test_bodies_are_not_unpacked(encoding, status):
+def test_bodies_when_compressed_are_not_unpacked(encoding, status):
     assert Guarded(answering()).post(headers={"content-encoding": encoding}).status_code == status
 
 
-def test_two_keys_are_none(tmp_path):
+def test_keys_when_a_request_has_two_are_none(tmp_path):
     from cudal1_ray.serving.access.keys import KeyFile
 
     key = KeyFile(tmp_path / "keys.json").add("alice")
@@ -214,7 +214,7 @@ def test_two_keys_are_none(tmp_path):
     assert guarded.post(headers=headers).status_code == 401
 
 
-def test_open_paths_are_open_and_nothing_beside_them_is(tmp_path):
+def test_open_paths_when_asked_for_are_open_and_nothing_beside_them_is(tmp_path):
     from cudal1_ray.serving.access.keys import KeyFile
 
     KeyFile(tmp_path / "keys.json").add("alice")
@@ -225,7 +225,7 @@ def test_open_paths_are_open_and_nothing_beside_them_is(tmp_path):
         assert guarded.post(path).status_code == 401, path
 
 
-def test_a_route_may_choose_what_a_browser_may_load_and_nothing_else():
+def test_route_when_it_sets_headers_may_choose_what_a_browser_loads_only():
     chosen = [(b"Content-Security-Policy", b"default-src 'self'"), (b"x-frame-options", b"ALLOWALL")]
     headers = Guarded(answering(headers=chosen)).post().headers
     assert headers.get_list("content-security-policy") == ["default-src 'self'"]
@@ -233,5 +233,5 @@ def test_a_route_may_choose_what_a_browser_may_load_and_nothing_else():
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999999999", "1" * 5000, "1025"])
-def test_a_length_that_is_said_to_be_too_large_is_believed(length):
+def test_length_when_stated_as_too_large_is_believed(length):
     assert Guarded(echo, max_body_kib=1).post(headers={"content-length": length}, content=b"{}").status_code == 413

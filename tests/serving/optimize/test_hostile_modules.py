@@ -91,7 +91,7 @@ def evaluated(evaluator, source: str):
 
 
 @pytest.mark.parametrize("act, where", zip(ACTS, itertools.cycle(PLACES), strict=False))
-def test_a_hostile_module_is_at_fault_and_the_next_one_works(evaluator, act, where):
+def test_module_when_hostile_is_at_fault_and_the_next_one_works(evaluator, act, where):
     parts = dict.fromkeys(PLACES, "pass") | {where: "act()"}
     verdict = evaluated(evaluator, TEMPLATE.format(act=ACTS[act], **parts))
     assert not verdict.accepted and verdict.reasons == ("reference_error",), verdict
@@ -100,7 +100,7 @@ def test_a_hostile_module_is_at_fault_and_the_next_one_works(evaluator, act, whe
     assert evaluated(evaluator, HONEST.source).accepted
 
 
-def test_files_and_the_network_are_out_of_reach(evaluator, tmp_path):
+def test_module_when_it_reaches_for_files_or_the_network_gets_none(evaluator, tmp_path):
     if evaluator.sandbox_level() not in BEHIND_WALLS:
         pytest.skip(f"the sandbox here is {evaluator.sandbox_level()}, which hides no files; serving refuses it")
     keys = KeyFile(tmp_path / "keys.json")

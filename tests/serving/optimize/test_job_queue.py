@@ -49,7 +49,7 @@ async def types_of(job_queue, owner, job, after=0) -> list[str]:
     return [event["type"] async for event in job_queue.events(owner, job.job_id, after)]
 
 
-def test_a_job_goes_from_queued_to_finished_and_its_events_are_numbered(tmp_path):
+def test_job_when_run_goes_from_queued_to_finished_with_numbered_events(tmp_path):
     async def scene():
         work = Work()
         job_queue = JobQueue(config(tmp_path), work)
@@ -68,7 +68,7 @@ def test_a_job_goes_from_queued_to_finished_and_its_events_are_numbered(tmp_path
     asyncio.run(scene())
 
 
-def test_identical_requests_share_work_and_others_do_not(tmp_path):
+def test_requests_when_identical_share_work_and_others_do_not(tmp_path):
     async def scene():
         work = Work()
         job_queue = JobQueue(config(tmp_path), work)
@@ -89,7 +89,7 @@ def test_identical_requests_share_work_and_others_do_not(tmp_path):
     asyncio.run(scene())
 
 
-def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
+def test_job_when_one_of_two_callers_leaves_goes_on(tmp_path):
     async def scene():
         job_queue = JobQueue(config(tmp_path), Work())
         job, _ = await submit(job_queue, "alice")
@@ -110,7 +110,7 @@ def test_one_of_two_callers_leaves_and_the_job_goes_on(tmp_path):
     asyncio.run(scene())
 
 
-def test_callers_see_their_own_jobs_only(tmp_path):
+def test_callers_when_they_list_jobs_see_their_own_only(tmp_path):
     async def scene():
         job_queue = JobQueue(config(tmp_path), Work())
         job, _ = await submit(job_queue, "alice")
@@ -124,7 +124,7 @@ def test_callers_see_their_own_jobs_only(tmp_path):
     asyncio.run(scene())
 
 
-def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
+def test_jobs_when_beyond_a_limit_wait_or_are_refused(tmp_path):
     async def scene():
         work = Work()
         job_queue = JobQueue(config(tmp_path, max_running=1, max_jobs_per_key=2), work)
@@ -157,7 +157,7 @@ def test_jobs_beyond_a_limit_wait_or_are_refused(tmp_path):
         (SOURCE, {"time_limit_s": 601.0}, 400),
     ],
 )
-def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, options, status):
+def test_submission_when_no_module_or_too_large_is_refused(tmp_path, source, options, status):
     async def scene():
         with pytest.raises(Refused) as refused:
             await JobQueue(config(tmp_path), Work()).submit("alice", Submission(source, **options))
@@ -166,7 +166,7 @@ def test_what_is_no_module_or_asks_too_much_is_refused(tmp_path, source, options
     asyncio.run(scene())
 
 
-def test_a_stop_leaves_jobs_open_and_the_next_start_goes_on_with_them(tmp_path):
+def test_jobs_when_a_server_stops_stay_open_and_go_on_at_the_next_start(tmp_path):
     async def stopped():
         work = Work()
         job_queue = JobQueue(config(tmp_path, max_running=1), work)
@@ -201,7 +201,7 @@ def test_a_stop_leaves_jobs_open_and_the_next_start_goes_on_with_them(tmp_path):
     assert third.get("alice", jobs[1].job_id).result["message"] == "nothing faster found"
 
 
-def test_a_job_that_cannot_be_done_says_why_and_one_that_breaks_tells_nothing(tmp_path):
+def test_job_when_it_cannot_be_done_states_why_and_one_that_breaks_reveals_nothing(tmp_path):
     async def scene():
         async def faulty(job, before, emit):
             if job.settings.rounds == 1:
@@ -218,7 +218,7 @@ def test_a_job_that_cannot_be_done_says_why_and_one_that_breaks_tells_nothing(tm
     asyncio.run(scene())
 
 
-def test_a_fresh_job_and_a_key_that_shares_nothing_have_their_own(tmp_path):
+def test_job_when_fresh_or_of_a_key_that_does_not_share_is_its_own(tmp_path):
     async def scene():
         job_queue = JobQueue(config(tmp_path / "shared"), Work())
         first, _ = await submit(job_queue, "alice")
@@ -233,7 +233,7 @@ def test_a_fresh_job_and_a_key_that_shares_nothing_have_their_own(tmp_path):
     asyncio.run(scene())
 
 
-def test_a_plain_module_is_completed_and_what_does_not_fit_is_refused(tmp_path):
+def test_module_when_plain_is_completed_and_refused_when_arguments_do_not_fit(tmp_path):
     source = "from torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x, y):\n        return x + y\n"
 
     async def scene():
@@ -249,7 +249,7 @@ def test_a_plain_module_is_completed_and_what_does_not_fit_is_refused(tmp_path):
     asyncio.run(scene())
 
 
-def test_the_oldest_jobs_make_room_and_events_of_ended_ones_come_from_disk(tmp_path):
+def test_jobs_when_too_many_are_dropped_oldest_first_and_ended_ones_are_read_from_disk(tmp_path):
     async def scene():
         work = Work()
         work.let_go.set()
@@ -268,7 +268,7 @@ def test_the_oldest_jobs_make_room_and_events_of_ended_ones_come_from_disk(tmp_p
     asyncio.run(scene())
 
 
-def test_a_folder_has_one_owner(tmp_path):
+def test_jobs_folder_when_a_server_has_it_is_refused_to_another(tmp_path):
     first = JobStore(tmp_path)
     first.claim(0.0)
     with pytest.raises(UserError, match="belongs to a server"):
@@ -278,7 +278,7 @@ def test_a_folder_has_one_owner(tmp_path):
         JobStore(tmp_path / "file" / "jobs")
 
 
-def test_a_full_disk_ends_a_job_and_no_request_waits_for_ever(tmp_path, monkeypatch):
+def test_job_when_the_disk_is_full_ends_and_no_request_waits_for_ever(tmp_path, monkeypatch):
     async def scene():
         work = Work()
         job_queue = JobQueue(config(tmp_path), work)
@@ -299,7 +299,7 @@ def test_a_full_disk_ends_a_job_and_no_request_waits_for_ever(tmp_path, monkeypa
     asyncio.run(scene())
 
 
-def test_a_list_comes_in_pages_without_sources(tmp_path):
+def test_job_list_when_long_comes_in_pages_without_sources(tmp_path):
     async def scene():
         work = Work()
         work.let_go.set()

@@ -31,7 +31,7 @@ def everything(folder) -> dict[str, tuple[float, bytes]]:
     return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in folder.rglob("*") if file.is_file()}
 
 
-def test_the_fastest_and_others_of_the_same_problem_are_known(run):
+def test_known_problem_when_a_run_has_it_brings_its_fastest_and_other_exemplars(run):
     before = everything(run)
     problems = KnownProblems(str(run), 3, ExemplarsConfig())
     prior = problems.of(f"# mine\n\n{PROBLEM.source}\n")
@@ -44,7 +44,7 @@ def test_the_fastest_and_others_of_the_same_problem_are_known(run):
     assert everything(run) == before
 
 
-def test_what_a_run_finds_later_is_known_too(run):
+def test_known_problem_when_a_run_goes_on_brings_later_exemplars(run):
     problems = KnownProblems(str(run), 1, ExemplarsConfig())
     buffer = ExemplarBuffer.open(run / "exemplars")
     buffer.insert([Exemplar.new(PROBLEM.problem_id, "later = 1", 9.0)])
@@ -52,7 +52,7 @@ def test_what_a_run_finds_later_is_known_too(run):
     assert [e.code for e in problems.of(PROBLEM.source).exemplars] == ["later = 1"]
 
 
-def test_without_a_run_nothing_is_known_and_a_broken_one_is_named(run, tmp_path):
+def test_known_problems_when_there_is_no_run_are_none_and_a_broken_one_is_named(run, tmp_path):
     assert KnownProblems("", 4, ExemplarsConfig()).of(PROBLEM.source).exemplars == ()
     assert KnownProblems(str(run), 0, ExemplarsConfig()).of(PROBLEM.source).exemplars == ()
     (run / "config.yaml").write_text("problems: {source: folder, path: nowhere}")

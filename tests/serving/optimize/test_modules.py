@@ -53,12 +53,12 @@ def namespace_of(source: str) -> dict:
     return space
 
 
-def test_a_problem_stays_as_it_is():
+def test_module_when_it_is_a_problem_stays_as_it_is():
     for problem in load_problems(ProblemsConfig())[:3]:
         assert complete_module(problem.source) == problem.source
 
 
-def test_the_outermost_class_becomes_the_model_and_its_text_stays():
+def test_outermost_class_when_completed_becomes_the_model_and_keeps_its_text():
     completed = complete(inputs="randn(4, 8), scale=2", init_inputs="8, depth=3")
     assert completed.startswith(NET.replace("Net", "Model"))
     space = namespace_of(completed)
@@ -78,7 +78,7 @@ def test_the_outermost_class_becomes_the_model_and_its_text_stays():
         ({"inputs": "[Block(2) for Block in (1,)]", "init_inputs": "(8)"}, ("[Block(2) for Block in (1,)]",)),
     ],
 )
-def test_arguments_come_by_position_and_by_name(arguments, lines):
+def test_arguments_when_given_by_position_or_name_are_completed(arguments, lines):
     completed = complete(**arguments)
     assert all(line in completed for line in lines), completed
 
@@ -117,7 +117,7 @@ def test_arguments_come_by_position_and_by_name(arguments, lines):
         (RIGHT | {"source": "\x00"}, "not valid Python"),
     ],
 )
-def test_what_does_not_fit_is_named(arguments, message):
+def test_arguments_when_they_do_not_fit_are_named(arguments, message):
     if message is None:
         assert "class Model(Net)" in complete(**arguments)
         return
@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_named(arguments, message):
         complete(**arguments)
 
 
-def test_a_file_with_one_of_the_functions_gets_the_other():
+def test_module_when_it_has_one_of_the_functions_gets_the_other():
     source = NET + "\n\ndef get_init_inputs():\n    return [8]\n"
     completed = complete(source, inputs="randn(4, 8)")
     assert completed.count("def get_init_inputs") == 1 and namespace_of(completed)["get_inputs"]()[0].shape == (4, 8)
@@ -146,7 +146,7 @@ def test_a_file_with_one_of_the_functions_gets_the_other():
         ("x" * 3000, "expression"),
     ],
 )
-def test_an_example_that_makes_no_tensor_is_named(example, message):
+def test_example_when_it_makes_no_tensor_is_named(example, message):
     with pytest.raises(UserError, match=message):
         expression_of(example, "inputs[0]")
 
@@ -165,7 +165,7 @@ TENSORS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(TENSORS)
-def test_an_example_is_what_it_says(example):
+def test_example_when_turned_into_an_expression_has_its_shape_and_type(example):
     import torch
 
     tensor = eval(expression_of(example, "inputs[0]"), {"torch": torch})
@@ -177,7 +177,7 @@ def test_an_example_is_what_it_says(example):
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200) | st.from_regex(r"[(\[{:=.,'\"a-z0-9 \n*@-]{0,80}", fullmatch=True))
-def test_no_text_is_anything_but_completed_or_refused(text):
+def test_module_when_its_text_is_arbitrary_is_completed_or_refused(text):
     for arguments in ({"source": text, "inputs": "1"}, RIGHT | {"inputs": text}, RIGHT | {"init_inputs": text}):
         try:
             compile(complete(**arguments), "module", "exec", dont_inherit=True)

@@ -32,7 +32,7 @@ def job_queue(folder) -> subprocess.Popen:
 
 
 @pytest.mark.long
-def test_a_job_queue_that_is_killed_is_followed_by_one_that_goes_on(tmp_path):
+def test_job_queue_when_killed_is_followed_by_one_that_goes_on(tmp_path):
     first, first_events = job_queue(tmp_path), []
     for line in first.stdout:
         first_events.append(json.loads(line))
@@ -71,7 +71,7 @@ def follow(server: Server, job_id: str, until: str, last: int = 0) -> list[dict]
 
 
 @pytest.mark.long
-def test_a_job_outlives_the_kill_of_a_whole_server(tmp_path):
+def test_job_when_the_whole_server_is_killed_goes_on(tmp_path):
     pytest.importorskip("vllm")
     keys = KeyFile(tmp_path / "keys.json")
     key = keys.add("alice")

@@ -82,7 +82,7 @@ def run(script: Script, buffer: ExemplarBuffer, problem=PROBLEM, rounds=2, sampl
     return asyncio.run(optimize(job))
 
 
-def test_the_fastest_that_is_faster_twice_is_the_answer_with_what_was_said_of_it(tmp_path, script):
+def test_winner_when_it_is_faster_twice_is_returned_with_its_analysis(tmp_path, script):
     played = script(answer(WRONG), answer(SAME), answer(FAST), answer(f"# again\n{FAST}"))
     events: list[dict] = []
     result = run(played, ExemplarBuffer.open(tmp_path), events=events)
@@ -102,7 +102,7 @@ def test_the_fastest_that_is_faster_twice_is_the_answer_with_what_was_said_of_it
     assert "relu(d[:, None] * x)" not in played.prompts[1]  # a rejected candidate is no exemplar
 
 
-def test_nothing_faster_is_said_so(tmp_path, script):
+def test_result_when_nothing_is_faster_states_it(tmp_path, script):
     result = run(script(answer(WRONG), "I would rather not.", answer(SAME)), ExemplarBuffer.open(tmp_path))
     assert result["found"] is False and result["message"] == "nothing faster found"
     assert (result["candidates"], result["accepted"]) == (3, 1) and "code" not in result
@@ -110,7 +110,7 @@ def test_nothing_faster_is_said_so(tmp_path, script):
     assert 0.0 < result["best_tried"] < AIMS.min_speedup
 
 
-def test_candidate_of_a_void_evaluation_is_tried_again_and_the_user_is_told(tmp_path, script):
+def test_candidate_when_its_evaluation_is_void_is_tried_again_and_reported(tmp_path, script):
     played, events = script(answer(FAST), answer(FAST)), []
     evaluate, unsure = played.evaluate, [Verdict.rejected("p", "unstable_timing", "evaluate it again")]
 
@@ -125,7 +125,7 @@ def test_candidate_of_a_void_evaluation_is_tried_again_and_the_user_is_told(tmp_
     assert again["note"] == result["note"]
 
 
-def test_an_interrupted_job_goes_on_where_it_was(tmp_path, script):
+def test_job_when_interrupted_goes_on_where_it_was(tmp_path, script):
     events: list[dict] = []
     run(script(answer(SAME), answer(FAST)), ExemplarBuffer.open(tmp_path), rounds=1, events=events)
     played = script(answer(FAST), answer(WRONG))
@@ -136,7 +136,7 @@ def test_an_interrupted_job_goes_on_where_it_was(tmp_path, script):
     assert result["spent_s"] >= events[-1].get("spent_s", 0.0)
 
 
-def test_time_that_is_used_up_leaves_the_best_so_far(tmp_path, script):
+def test_job_when_its_time_is_used_up_returns_the_best_so_far(tmp_path, script):
     events: list[dict] = []
     run(script(answer(FAST)), ExemplarBuffer.open(tmp_path), rounds=1, events=events)
     late = [CHECKED, *events, {"type": "round", "round": 1, "spent_s": 600.0}]
@@ -145,7 +145,7 @@ def test_time_that_is_used_up_leaves_the_best_so_far(tmp_path, script):
     assert result["found"] and not played.prompts and later_events[0]["type"] == "time_limit"
 
 
-def test_tokens_that_are_used_up_end_the_rounds(tmp_path, script):
+def test_rounds_when_tokens_are_used_up_end(tmp_path, script):
     events: list[dict] = []
     played = script(answer(SAME), answer(WRONG), answer(FAST))
     result = run(played, ExemplarBuffer.open(tmp_path), rounds=9, samples=1, max_tokens=60, events=events)
@@ -153,7 +153,7 @@ def test_tokens_that_are_used_up_end_the_rounds(tmp_path, script):
     assert [event["type"] for event in events].count("token_limit") == 1
 
 
-def test_what_a_run_knows_is_measured_here_and_may_win(tmp_path, script):
+def test_exemplars_when_known_from_a_run_are_measured_again_and_may_win(tmp_path, script):
     """The whole way: the module is evaluated first, the winner is measured against every baseline that there is."""
     prior = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
     played, events = script(answer(SAME)), []
@@ -181,7 +181,7 @@ def test_what_a_run_knows_is_measured_here_and_may_win(tmp_path, script):
         ("import torch\n", "import torch\nopen('/etc/shadow-of/a/file')\n", "No such file.*<path>"),
     ],
 )
-def test_a_module_that_cannot_be_measured_is_at_fault_before_anything_is_written(tmp_path, script, old, new, message):
+def test_module_when_it_cannot_be_measured_is_at_fault_before_anything_is_written(tmp_path, script, old, new, message):
     source = PROBLEM.source.replace(old, new)
     assert source != PROBLEM.source
     played = script(answer(FAST))

@@ -66,7 +66,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("named", DAMAGE)
-def test_what_cannot_be_served_is_refused_and_leaves_nothing(named, served, other, tmp_path):
+def test_weights_when_they_cannot_be_served_are_refused_and_leave_nothing(named, served, other, tmp_path):
     check_weights(other, served)
     DAMAGE[named](other)
     with pytest.raises(UserError, match=named):
@@ -74,7 +74,7 @@ def test_what_cannot_be_served_is_refused_and_leaves_nothing(named, served, othe
     assert not list((tmp_path / "store").iterdir())
 
 
-def test_a_copy_outlives_its_checkpoint(served, other, tmp_path):
+def test_weights_when_copied_outlive_their_checkpoint(served, other, tmp_path):
     weights = take_copy(other, tmp_path / "store", 2, served)
     assert weights.source == "contrastive-000003" and weights.version == 2
     shutil.rmtree(other.parent)
@@ -83,7 +83,7 @@ def test_a_copy_outlives_its_checkpoint(served, other, tmp_path):
     assert not Path(weights.folder).exists()
 
 
-def test_only_folders_that_are_allowed_may_be_asked_for(other, tmp_path):
+def test_folders_when_not_allowed_are_refused(other, tmp_path):
     run = other.parents[2]
     for path in (run, other.parent, other):
         assert allowed_folder(str(path), [str(run)]) == other
@@ -95,7 +95,7 @@ def test_only_folders_that_are_allowed_may_be_asked_for(other, tmp_path):
         allowed_folder(str(run / "link"), [str(run)])
 
 
-def test_the_newest_policy_of_a_run_is_found_and_half_written_ones_are_not(other):
+def test_newest_policy_when_some_are_half_written_is_a_whole_one(other):
     run = other.parents[2]
     assert newest_policy(run) == other and find_policy(str(run)).folder == other
     shutil.copytree(other, run / "checkpoints" / ".contrastive-000004.partial" / "policy")
@@ -108,7 +108,7 @@ def test_the_newest_policy_of_a_run_is_found_and_half_written_ones_are_not(other
     assert newest_policy(run / "no") is None
 
 
-def test_the_barrier_lets_all_requests_out_before_it_changes_and_none_in_meanwhile():
+def test_barrier_when_weights_change_lets_all_requests_out_first_and_none_in():
     async def scene():
         barrier, order = RequestBarrier(FIRST), []
 
@@ -205,7 +205,7 @@ def make_policy(run: Path, name: str) -> Path:
     return folder
 
 
-def test_replicas_load_one_after_the_other_and_a_restart_remembers(tmp_path):
+def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp_path):
     make_policy(tmp_path / "run", "sft-final")
     second = make_policy(tmp_path / "run", "contrastive-000001")
 
@@ -249,7 +249,7 @@ def test_when_one_replica_cannot_load_the_others_go_back(tmp_path):
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
-def test_a_run_is_followed_damage_is_passed_over_and_nothing_is_rolled_in_twice(tmp_path):
+def test_run_when_followed_passes_damage_over_and_rolls_nothing_in_twice(tmp_path):
     run = tmp_path / "run"
     make_policy(run, "sft-final")
 
@@ -281,7 +281,7 @@ def test_a_run_is_followed_damage_is_passed_over_and_nothing_is_rolled_in_twice(
 
 
 @pytest.mark.parametrize("export", [True, False])
-def test_a_run_that_exports_its_policy_has_one_at_every_checkpoint(export, tmp_path, served):
+def test_run_when_it_exports_its_policy_has_one_at_every_checkpoint(export, tmp_path, served):
     from cudal1_ray.rewards import RewardsConfig
     from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 
