@@ -14,7 +14,7 @@ from cudal1_ray.errors import UserError
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port of this machine on which nothing listens."""
+    """Return a port of this machine on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

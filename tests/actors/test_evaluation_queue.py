@@ -78,8 +78,9 @@ def make_fleet(config: EvaluationConfig, count: int = 1, idle: list[ActorHandle]
 
 @pytest.fixture(scope="module")
 def fleet_of(ray_cluster):
-    """Fleets of evaluators with two slots, one after the other. An actor is five processes that import torch: those
-    that live at the end of a fleet serve in the next.
+    """Yield fleets of evaluators with two slots, one after the other.
+
+    An actor is five processes that import torch: those that live at the end of a fleet serve in the next.
     """
     idle: list[ActorHandle] = []
 

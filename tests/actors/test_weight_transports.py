@@ -88,7 +88,7 @@ def rollouts(ray_cluster, policy_path):
 
 
 def assert_in_step(learner, rollouts, batch, version: int) -> None:
-    """Both engines hold the learner's weights under this version."""
+    """Assert that both engines hold the learner's weights under this version."""
     expected = learner.score(batch)
     scores = rollouts.fleet.call_all("score", [(s.prompt_token_ids, s.completion_token_ids) for s in batch])
     assert len(scores) == 2
@@ -122,7 +122,7 @@ def test_drift_when_outside_its_band_raises_the_alarm(learner, rollouts, batch):
     ]
     metrics = learner.train_policy_gradient(sampled, AlgorithmConfig())
     assert metrics["drift_mean_abs"] < 1e-4 and metrics["drift_alarm"] == 0.0
-    learner.train_sft(batch, 4)  # the learner goes on, the engines are not told: what a lost sync looks like
+    learner.train_sft(batch, 4)  # the learner goes on, the engines do not follow: what a lost sync looks like
     metrics = learner.train_policy_gradient(sampled, AlgorithmConfig())
     assert metrics["drift_mean_abs"] > 1e-3 and metrics["drift_alarm"] == 1.0
 
@@ -146,7 +146,7 @@ def test_engine_when_killed_in_a_sync_is_replaced_and_ends_with_its_version(lear
 
 
 def test_engine_when_a_phase_hangs_is_poisoned_and_replaced(learner, rollouts, batch, policy_path):
-    """One engine is told of a second worker that never comes: it waits for it until its timeout."""
+    """One engine expects a second worker that never comes: it waits for it until its timeout."""
     from transformers import AutoModelForCausalLM
 
     publisher = build_publisher(SYNC, "float32", ray.util.get_node_ip_address())

@@ -81,7 +81,7 @@ def _named(name: str) -> Sample:
 
 
 def _reasons(sample: Sample) -> set[str]:
-    """The names with which a sample may be refused."""
+    """Return the names with which a sample may be refused."""
     return sample.reasons | WRONG if sample.reasons & WRONG else set(sample.reasons)
 
 
@@ -96,7 +96,7 @@ def _hold(sample: Sample, verdict: Verdict) -> None:
 
 
 def _control(name: str) -> str:
-    """The honest candidate that is evaluated after a sample: if need be one that the sample would have harmed."""
+    """Return the honest candidate to evaluate after a sample: if need be one that the sample would have harmed."""
     if name == "extension_collision_operator":
         return HONEST_OPERATOR
     if name.startswith("extension_collision"):
@@ -106,7 +106,7 @@ def _control(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def building():
-    """As `ungated`, with time for a compiler."""
+    """Yield an evaluator as `ungated`, with time for a compiler."""
     with Evaluator(ungated_config()) as evaluator:
         yield evaluator
 

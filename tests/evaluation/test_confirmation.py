@@ -37,7 +37,7 @@ from cudal1_ray.rewards import is_void
         (0.5, 10.0, False),
     ],
 )
-def test_when_another_measurement_is_needed(speedup, best, needed):
+def test_measurement_when_a_speedup_is_high_is_needed_again(speedup, best, needed):
     assert is_doubted(speedup, best, TimingConfig()) is needed
 
 

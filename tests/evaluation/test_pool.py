@@ -25,7 +25,7 @@ ZEROS = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(sel
 
 
 def pids(pool: EvaluatorPool) -> set[int]:
-    """Of the processes that evaluate."""
+    """Return the ids of the processes that evaluate."""
     return {pid for worker in pool._workers for pid in list(worker._processes or ())}
 
 

@@ -78,7 +78,7 @@ class Watched:
         return tab
 
     def _console(self, message: Any) -> None:
-        # Answers that say no and connections that break are logged by the browser itself: they are part of the tests.
+        # Refusals and connections that break are logged by the browser itself: they are part of the tests.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
             self.faults.append(f"console: {message.text}")
 

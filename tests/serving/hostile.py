@@ -244,7 +244,7 @@ def strike(port: int, attack: Attack, quiet_s: float) -> list[int]:
             for piece in attack.pieces:
                 connection.sendall(piece)
                 time.sleep(max(0.0, attack.pause_s))
-        except (ConnectionError, TimeoutError):  # it has had enough of us; what it said before may still be there
+        except (ConnectionError, TimeoutError):  # it has had enough of us; its earlier answer may still be there
             pass
         connection.settimeout(quiet_s)
         try:

@@ -61,7 +61,7 @@ def source_of(problem_id: str) -> str:
 
 
 def record(server: Server, source: str, rounds: int, samples: int, target: Path) -> None:
-    """Return everything that a job's caller is told, as JSON."""
+    """Return all events of a job, as JSON."""
     with httpx.Client(base_url=server.url, timeout=JOB_TIMEOUT_S) as http:
         body = {"source": source, "rounds": rounds, "samples_per_round": samples}
         job = http.post("/v1/optimize", json=body).raise_for_status().json()

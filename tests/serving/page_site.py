@@ -34,7 +34,7 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 class Playback:
-    """Works on jobs by telling what a recorded job told, as far as it is let; `other`: for modules not recorded."""
+    """Works on jobs by sending a recorded job's events, as many as are allowed; `other`: for modules not recorded."""
 
     def __init__(self, **jobs: dict[str, Any]):
         self.jobs, self.allowed, self.fault = jobs, 10**9, None

@@ -56,7 +56,7 @@ def test_engines_when_started_are_as_urgent_as_their_callers_and_evaluators_give
 
 
 def options_of(config, itself: bool) -> tuple:
-    """Of the job queue and of the evaluators."""
+    """Return the options of the job queue and of the evaluators."""
     job_queue = application(config, itself)._bound_deployment.init_args[2]._bound_deployment
     evaluator = job_queue.init_args[1]._bound_deployment
     return job_queue._deployment_config, evaluator._deployment_config

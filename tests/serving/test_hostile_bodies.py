@@ -1,4 +1,4 @@
-"""Hundreds of callers that mean it ill leave a server healthy, and what it tells them says nothing about it."""
+"""Hundreds of hostile callers leave a server healthy, and its answers reveal nothing about it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def small(tmp_path_factory):
 
 
 def healthy(url: str, headers: dict[str, str]) -> None:
-    """It answers, and a job goes from its beginning to its end."""
+    """Assert that a server answers, and that a job goes from its beginning to its end."""
     assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
     with httpx.Client(base_url=url, headers=headers, timeout=120) as http:
         source = load_problems(ProblemsConfig())[0].source

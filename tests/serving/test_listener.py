@@ -22,10 +22,10 @@ from cudal1_ray.serving.weights.versions import Weights
 
 
 class FixedCoordinator:
-    """Admits every request, and answers a change of weights with `said`."""
+    """Admits every request, and answers a change of weights with `answer`."""
 
     def __init__(self):
-        self.said, self.asked = {}, []
+        self.answer, self.asked = {}, []
 
     async def ask(self, digest: str | None) -> Decision:
         return Decision(ANONYMOUS.name, lease=1)
@@ -38,7 +38,7 @@ class FixedCoordinator:
 
     async def change(self, path: str) -> dict:
         self.asked.append(path)
-        return self.said
+        return self.answer
 
 
 class Site:
@@ -146,10 +146,10 @@ def test_weights_when_a_client_may_not_change_them_stay(port):
         await admin.listener.start()
         async with httpx.AsyncClient(base_url=admin.url, timeout=60) as http:
             for status, message in ((409, "rolled in"), (400, "damaged")):
-                admin.coordinator.said = {"refused": status, "message": message}
+                admin.coordinator.answer = {"refused": status, "message": message}
                 answer = await http.post("/v1/weights", json={"path": "/x"})
                 assert (answer.status_code, answer.json()["error"]["message"]) == (status, message)
-            admin.coordinator.said = {"policy_version": 2}
+            admin.coordinator.answer = {"policy_version": 2}
             assert (await http.post("/v1/weights", json={"path": "/x"})).json() == {"policy_version": 2}
             assert (await http.post("/v1/weights", json={"path": "a\x00b"})).status_code == 400
             assert (await http.get("/v1/weights")).json()["last_fault"] == "a path"

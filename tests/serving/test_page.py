@@ -22,7 +22,7 @@ SOURCE = STATIC.parent / "source"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A server that wants keys."""
+    """Yield a server that wants keys."""
     folder = tmp_path_factory.mktemp("page")
     config = ServingConfig()
     config.optimize.jobs_dir, config.security.keys_file = str(folder / "jobs"), str(folder / "keys.json")

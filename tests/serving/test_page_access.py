@@ -14,7 +14,7 @@ from tests.serving.page_steps import EXAMPLES, NOTHING, WON, events_of, expect, 
 
 
 def focused(tab: Any) -> dict[str, Any]:
-    """What has the focus, inside shadow roots too, and whether one can see that it has."""
+    """Return what has the focus, inside shadow roots too, and whether that can be seen."""
     tab.wait_for_timeout(200)  # an editor shows a moment later that it has it
     return tab.evaluate(
         """() => {

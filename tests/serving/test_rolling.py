@@ -16,7 +16,7 @@ PROMPT = "class ModelNew(nn.Module):"
 
 
 def run_of(server) -> Path:
-    """The folder whose checkpoints the server follows, and may be told to take weights from."""
+    """Return the folder whose checkpoints the server follows, and may be asked to take weights from."""
     return next(Path(s.partition("=")[2]) for s in server.settings if s.startswith("weights.follow="))
 
 

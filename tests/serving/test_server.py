@@ -25,7 +25,7 @@ def client(server):
 
 
 def expected(server, prompt: str, count: int) -> tuple[int, str]:
-    """Greedy tokens by plain transformers, as (how many the prompt has, text)."""
+    """Return greedy tokens by plain transformers, as (how many the prompt has, text)."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(server.model.path)

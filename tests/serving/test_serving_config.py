@@ -1,4 +1,4 @@
-"""From the command line to a configuration: presets, what a run says itself, and mistakes that are named."""
+"""From the command line to a configuration: presets, a run's own settings, and mistakes that are named."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig
 
 @pytest.fixture
 def run(tmp_path):
-    """A run's folder with one finished stage, as far as serving looks into it."""
+    """Return a run's folder with one finished stage, as far as serving looks into it."""
     policy = tmp_path / "mine" / "checkpoints" / "sft-final" / "policy"
     policy.mkdir(parents=True)
     (policy / "config.json").write_text("{}")

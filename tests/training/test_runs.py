@@ -50,7 +50,7 @@ SMALL = [
 
 
 def few_candidates(folder: Path) -> str:
-    """The setting of a corpus with the three fastest candidates of each training problem and a wrong one: 8, not 16."""
+    """Return the setting of a corpus with the three fastest candidates of each training problem and a wrong one."""
     for file in FOLDER.glob("swish_chain_*/*.py"):
         if file.stem in ("fused", "fused_inplace", "sigmoid", "wrong_post"):
             copy = folder / "corpus" / file.parent.name / file.name
@@ -91,7 +91,7 @@ def wait_for_step(folder: Path, stage: str, step: int, process: subprocess.Popen
 
 
 def check_complete(run: Path) -> None:
-    """Every stage has its rows once, the table all its samples, and no candidate was evaluated twice."""
+    """Assert that stages have their rows once, the table all samples, and no candidate was evaluated twice."""
     steps = [(r["stage"], r["step"]) for r in rows(run / "metrics.jsonl")]
     assert len(steps) == len(set(steps))
     assert [s for s in steps if s[0] == "contrastive"] == [("contrastive", n) for n in (1, 2, 3)]
@@ -114,7 +114,7 @@ def check_complete(run: Path) -> None:
 
 
 def kill_driver(process: subprocess.Popen[str]) -> str:
-    """SIGKILL, and what it had printed by then; nothing that it started lives on."""
+    """Kill a driver and return its output by then; assert that nothing that it started lives on."""
     children = living_below(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     output, _ = process.communicate()
@@ -125,7 +125,7 @@ def kill_driver(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def battered_run(tmp_path_factory) -> Path:
-    """A run in which every role dies once, and then the driver."""
+    """Return the folder of a run in which every role dies once, and then the driver."""
     folder = tmp_path_factory.mktemp("runs")
     few = few_candidates(folder)
     process, killed = start(folder, few), []

@@ -23,7 +23,7 @@ from cudal1_ray.training.sweeps.table import SweepTable
 
 
 def jobs_of(folder: Path, *overrides: str) -> tuple[SweepFolder, list[SweepJob]]:
-    """What the launcher gets of a command line, by Hydra's own parser and sweeper."""
+    """Return what the launcher gets of a command line, by Hydra's own parser and sweeper."""
     arguments = [f"runs_dir={folder}", *overrides]
     named = {override.partition("=")[0] for override in arguments}
     arguments += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in named]

@@ -45,14 +45,14 @@ def finish(process: subprocess.Popen[str], code: int = 0, timeout: float = 400.0
 
 
 def journal(folder: Path) -> list[tuple[str, str]]:
-    """(state, job) of every row of the sweep's journal, in order."""
+    """Return (state, job) of every row of the sweep's journal, in order."""
     path = folder / "sweep" / "jobs.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [(row["state"], row["job"]) for row in map(json.loads, lines)]
 
 
 def at_work(folder: Path, job: str, process: subprocess.Popen[str], timeout: float = 300.0) -> None:
-    """Returns when the job's learner has made a step."""
+    """Return when the job's learner has made a step."""
     metrics = folder / "sweep" / job / "metrics.jsonl"
     deadline = time.monotonic() + timeout
     while not (metrics.exists() and metrics.read_text().count("\n")):

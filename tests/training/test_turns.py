@@ -95,7 +95,7 @@ TURNS = ["contrastive.turns=2", "contrastive.turn_discount=0.5", "contrastive.as
 
 
 def with_failures(session):
-    """The first completion of every group fails to build; what revises it, and all others, are fast."""
+    """Let the first completion of every group fail to build; what revises it, and all others, are fast."""
     evaluator = session.crew.evaluations
     collect, failing = evaluator.collect, set()
 

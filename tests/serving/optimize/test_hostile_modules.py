@@ -85,7 +85,7 @@ def evaluator(tmp_path_factory):
 
 
 def evaluated(evaluator, source: str):
-    """The module, evaluated as a candidate of its own."""
+    """Return the verdict of a module as its own candidate."""
     problem = parse_problem(source, "hostile", origin="test")
     return evaluator.evaluate(problem, f"{source}\n\nModelNew = Model\n")
 

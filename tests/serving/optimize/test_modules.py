@@ -41,13 +41,13 @@ RIGHT = {"inputs": "randn(4, 8)", "init_inputs": "8"}
 
 
 def complete(source=NET, class_name="", **texts: str) -> str:
-    """With arguments as they are given in a shell."""
+    """Return a module completed with arguments as they are given in a shell."""
     arguments = {name: Arguments.parse(text, name) for name, text in texts.items()}
     return complete_module(source, class_name=class_name, **arguments)
 
 
 def namespace_of(source: str) -> dict:
-    """What the completed source defines. It is our own, so it may run here."""
+    """Return what the completed source defines. It is one of these tests', so it may run here."""
     space: dict = {"__name__": "module"}
     exec(compile(source, "module", "exec"), space)
     return space

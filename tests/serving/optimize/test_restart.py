@@ -44,7 +44,7 @@ def test_job_queue_when_killed_is_followed_by_one_that_goes_on(tmp_path):
     second = job_queue(tmp_path)
     events = [json.loads(line) for line in second.stdout]
     assert second.wait() == 0
-    assert events[: len(first_events)] == first_events  # what was told stays told
+    assert events[: len(first_events)] == first_events  # events once sent stay
     types = [event["type"] for event in events]
     assert [event["number"] for event in events] == list(range(1, len(events) + 1))
     assert [types.count(kind) for kind in ("started", "resumed", "module", "finished")] == [1, 1, 1, 1]
@@ -58,7 +58,7 @@ def test_job_queue_when_killed_is_followed_by_one_that_goes_on(tmp_path):
 
 
 def follow(server: Server, job_id: str, until: str, last: int = 0) -> list[dict]:
-    """Events from `last` on, up to one of that type, or to the end of the stream."""
+    """Return events from `last` on, up to one of that type, or to the end of the stream."""
     headers = bearer(server.key) | {"last-event-id": str(last)}
     events = []
     with httpx.stream("GET", f"{server.url}/v1/optimize/{job_id}/events", headers=headers, timeout=280) as stream:

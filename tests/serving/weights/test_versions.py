@@ -30,7 +30,7 @@ def served(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def other(served, tmp_path) -> Path:
-    """The same model with other weights, as a checkpoint of a run."""
+    """Return the same model with other weights, as a checkpoint of a run."""
     folder = tmp_path / "run" / "checkpoints" / "contrastive-000003" / "policy"
     shutil.copytree(served, folder)
     change(folder, lambda tensors: tensors.update({name: tensor + 1 for name, tensor in tensors.items()}))
@@ -197,7 +197,7 @@ def make_roll(tmp_path: Path, server_id: str = "a", **config) -> RollingUpdate:
 
 
 def make_policy(run: Path, name: str) -> Path:
-    """A model folder, as far as finding one looks into it."""
+    """Make a model folder, as far as finding one looks into it."""
     folder = run / "checkpoints" / name / "policy"
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"")
@@ -231,7 +231,7 @@ def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp
     assert make_roll(tmp_path, server_id="b").current.version == 1  # another start of the server is not bound by it
 
 
-def test_when_one_replica_cannot_load_the_others_go_back(tmp_path):
+def test_replicas_when_one_cannot_load_go_back(tmp_path):
     make_policy(tmp_path / "run", "sft-final")
     second = make_policy(tmp_path / "run", "contrastive-000001")
 
