@@ -23,7 +23,6 @@ ELSEWHERE = {
     "evaluation/inside/memory.py": "a sandboxed process; it may import nothing of the trusted side",
     "problems/sizes/footprint.py": "the process of sizes/worker.py, which ignores warnings",
     "settings/keys.py": "the package's settings",
-    "source/expressions.py": "the syntax tree of checked arithmetic",
 }
 READERS = """
 import sys

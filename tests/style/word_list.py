@@ -12,6 +12,7 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -101,9 +102,15 @@ def find_words(text: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, text.count("\n", 0, match.start()) + 1, match[0], advice)
 
 
+@lru_cache(maxsize=1)  # a file is asked about by every rule before the next one
+def nodes_of(source: str) -> list[ast.AST]:
+    """Return the nodes of a source's syntax tree, each before its children."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def bindings(source: str) -> Iterator[tuple[ast.AST, str, int]]:
     """Yield node, name and line of each variable, parameter, attribute, function and class that a source binds."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node, node.id, node.lineno
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -121,7 +128,7 @@ def find_reports(source: str, file: str = "") -> Iterator[Finding]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     ]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if ast.get_docstring(node):
                 texts.append((node.body[0].lineno, node.body[0].value.value))
@@ -145,7 +152,7 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
 def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each function, class, parameter and local variable of a Python source whose whole name is empty."""
     functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    trees = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
+    trees = [node for node in nodes_of(source) if isinstance(node, functions)]
     local = {(inner.id, inner.lineno) for node in trees for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     for node, name, line in bindings(source):
         is_field = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and (name, line) not in local)
@@ -155,7 +162,7 @@ def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
 
 def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each docstring of a Python source that quotes code in double backticks: docstrings are Markdown here."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             quoted = DOUBLE_TICKS.search(ast.get_docstring(node) or "")
             if quoted:
@@ -182,7 +189,7 @@ def find_openings(source: str, file: str = "") -> Iterator[Finding]:
 
     A test's docstring describes its case.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("test_"):
             docstring = ast.get_docstring(node)
             if docstring and not starts_with_verb(docstring):
@@ -191,7 +198,7 @@ def find_openings(source: str, file: str = "") -> Iterator[Finding]:
 
 def find_test_names(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each test of a Python source whose name does not state what is tested, when, and with which result."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             if not TEST_NAME.fullmatch(node.name):
                 yield Finding(file, node.lineno, node.name, "test_<what>_when_<condition>_<result>")
