@@ -32,7 +32,7 @@ SEED = 0
 LEVELS = (1, 2, 3)
 
 # Held-out problems wanted per level, about a quarter: 62 of 250.
-WANTED = {1: 22, 2: 26, 3: 14}
+HELD_OUT_PROBLEMS = {1: 22, 2: 26, 3: 14}
 
 # Level 1: kind -> clusters of problem ids (KernelBench v0.1). The numbers are KernelBench's own.
 LEVEL_1 = {
@@ -133,7 +133,7 @@ def draw(clusters: dict[int, dict[str, list[list[int]]]], seed: int = SEED) -> d
         drawn, of_kind = [], defaultdict(int)
         for index in rng.permutation(len(pool)):
             cluster, kind = pool[index]
-            fits = len(drawn) + len(cluster) <= WANTED[level]
+            fits = len(drawn) + len(cluster) <= HELD_OUT_PROBLEMS[level]
             if fits and 2 * (of_kind[kind] + len(cluster)) <= sizes[kind]:
                 drawn += cluster
                 of_kind[kind] += len(cluster)

@@ -35,7 +35,7 @@ from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.pool import EvaluatorPool
 
 # The column of the authors' files that holds their figure against each baseline.
-THEIRS = {
+AUTHORS_COLUMNS = {
     "eager": "score_default",
     "compile": "score_torch_compile_default",
     "compile_reduce_overhead": "score_torch_compile_reduce_overhead",
@@ -63,7 +63,7 @@ def evaluate_rows(
 def authors(file: Path, rows: slice, against: str) -> dict[str, float]:
     """Return the authors' own speedups, of the problems for which they give one, with code or without."""
     scores = {f"level{row['level_id']}_{row['task_id']}": row for row in pq.read_table(file).to_pylist()[rows]}
-    speedups = {name: row[THEIRS[against]] for name, row in scores.items()}
+    speedups = {name: row[AUTHORS_COLUMNS[against]] for name, row in scores.items()}
     return {
         name: float(speedup)
         for name, speedup in speedups.items()

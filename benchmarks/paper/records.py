@@ -18,18 +18,18 @@ from cudal1_ray.files import read_json_lines, replace_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.continuation import changes
 
-DONE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it is assessed
+ARM_FILE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it is assessed
 
 
 def read_arms(run: Path) -> dict[str, dict[str, Any]]:
     """Return what is known of the arms in a run's folder: seed, policy, minutes, and differences from the table."""
-    file = run / DONE
+    file = run / ARM_FILE
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
 def note_arm(run: Path, arm: str, figures: dict[str, Any]) -> None:
     """Replace what is known of an arm."""
-    write_atomically(run / DONE, json.dumps(read_arms(run) | {arm: figures}, indent=1))
+    write_atomically(run / ARM_FILE, json.dumps(read_arms(run) | {arm: figures}, indent=1))
 
 
 def is_done(run: Path, arm: str) -> bool:
@@ -92,7 +92,7 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
         else:
             partial = target.with_name(f".{target.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(run, partial, symlinks=True, ignore=shutil.ignore_patterns("extensions", "tb", DONE))
+            shutil.copytree(run, partial, symlinks=True, ignore=shutil.ignore_patterns("extensions", "tb", ARM_FILE))
             replace_folder(partial, target)
             copies[run] = target.name
         note_arm(target, name, figures)

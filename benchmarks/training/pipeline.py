@@ -46,12 +46,12 @@ from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_stage
 from cudal1_ray.training.train import open_session
 
-BEFORE = ("sft", "self_supervised")
+EARLIER_STAGES = ("sft", "self_supervised")
 
 
 def prepared_origin(folder: Path, overrides: list[str]) -> Path:
     """Return a run whose first two stages are done, for a policy that is made from scratch."""
-    for stage in BEFORE:
+    for stage in EARLIER_STAGES:
         config = load_config(
             [*overrides, f"runs_dir={folder}", "name=origin", f"stage={stage}", "assessment.enabled=false"]
         )

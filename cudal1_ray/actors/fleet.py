@@ -26,7 +26,8 @@ logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  #
 
 CLOSE_TIMEOUT_S = 5.0
 LONGEST_CAUSE = 600  # characters of an exception's message; vLLM's on lengths have about 400
-_RAISED = re.compile(r"(\w+\.)*\w*(Error|Exception)\b(: |$)")  # of a traceback, the line that names its exception
+# The line of a traceback that names its exception.
+_EXCEPTION_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception)\b(: |$)")
 
 
 class FleetLost(ActorsLost):
@@ -172,6 +173,6 @@ class Fleet:
 def _cause(error: BaseException) -> str:
     """Return in one line what happened, without the stack: its last exception, or its last line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    named = [i for i, line in enumerate(lines) if _RAISED.match(line)]
+    named = [i for i, line in enumerate(lines) if _EXCEPTION_LINE.match(line)]
     message = " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:])) or "no message"
     return f"{type(error).__name__}: {message[:LONGEST_CAUSE]}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cudal1_ray.rollout.transports import WeightOffer, WeightPublisher
 
 # What Ray raises when a process is gone or silent; an error of the learner's own code is none of these.
-LOST = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.GetTimeoutError)
+RAY_FAILURES = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.GetTimeoutError)
 
 
 class LearnerLost(ActorsLost):
@@ -227,6 +227,6 @@ class LearnerGroup:
     def _get(self, refs: Any, timeout_s: float | None = None) -> Any:
         try:
             return ray.get(refs, timeout=timeout_s or self._role.call_timeout_s)
-        except LOST as error:
+        except RAY_FAILURES as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise LearnerLost(f"learner: {type(error).__name__}: {lines[-1] if lines else 'no message'}") from error

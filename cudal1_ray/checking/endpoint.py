@@ -18,7 +18,7 @@ from cudal1_ray.checking.opinions import JudgeReply
 from cudal1_ray.errors import UserError
 
 _MAX_BYTES = 4 << 20
-_AGAIN = (408, 429, 500, 502, 503, 504)
+_RETRIED_STATUS = (408, 429, 500, 502, 503, 504)
 
 
 def read_api_key(variable: str | None) -> str:
@@ -74,7 +74,7 @@ class JudgeClient:
             except urllib.error.HTTPError as failure:
                 with failure:
                     error = f"HTTP {failure.code}: {failure.read(400).decode(errors='replace')}"
-                if failure.code not in _AGAIN:
+                if failure.code not in _RETRIED_STATUS:
                     break
             except (OSError, _DeadlinePassed) as failure:  # refused, reset, timed out; URLError is an OSError
                 error = f"{type(failure).__name__.strip('_')}: {getattr(failure, 'reason', failure)}"

@@ -19,7 +19,7 @@ from cudal1_ray.source.candidate import CandidateReading
 from cudal1_ray.source.findings import Finding
 from cudal1_ray.source.normal_form import bare_code
 
-_Look = Callable[[CandidateReading, CandidateReading], str]
+_Recheck = Callable[[CandidateReading, CandidateReading], str]
 
 # What the text of a hack mentions, by category: patterns that match the candidate and not the reference. Comments and
 # docstrings are gone by then.
@@ -52,7 +52,7 @@ _MENTIONS = {
     r"|['\"]cuda(Event|DeviceSynchronize|StreamSynchronize)\w*['\"]|(is|isinstance\(\w+,) torch\.cuda\.Event",
     "tolerance_exploit": r"\.to\(torch\.int8\)",
 }
-_LOOKS: dict[str, _Look] = {
+_RECHECKS: dict[str, _Recheck] = {
     "answer_theft": acts.patches_searched_objects,
     "async_stream": acts.unjoined_stream,
     "async_thread": acts.queued_work,
@@ -99,8 +99,8 @@ def recheck(category: str, code: str, reference: str = "") -> str:
         match = re.search(pattern, ours.code)
         if match and not re.search(pattern, theirs.code):
             return f"{match.group(0).strip()!r} in the code"
-    look = _LOOKS.get(category)
-    return look(ours, theirs) if look else ""
+    confirm = _RECHECKS.get(category)
+    return confirm(ours, theirs) if confirm else ""
 
 
 @lru_cache(maxsize=16)  # one candidate may be asked about several categories

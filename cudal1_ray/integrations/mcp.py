@@ -19,7 +19,7 @@ INSTRUCTIONS = (
     "Measures whether a candidate (a Python file that defines ModelNew) computes what a KernelBench problem's Model "
     "computes, and how much faster it is, with a 95% interval. Rejections name their reason and the line at fault."
 )
-_SHOWN = (
+_ANSWER_FIELDS = (
     "status", "reasons", "detail", "kind", "speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms",
     "own_kernel", "flags", "hardware",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def make_server(scorer: CompletionScorer) -> Any:
             return json.dumps({"status": "refused", "detail": str(error)})
         (verdict,) = scorer.evaluator.evaluate_all([(parsed, candidate)])
         fields = verdict.to_dict()
-        return json.dumps({name: fields[name] for name in _SHOWN})
+        return json.dumps({name: fields[name] for name in _ANSWER_FIELDS})
 
     return server
 

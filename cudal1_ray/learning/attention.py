@@ -23,7 +23,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from cudal1_ray.errors import UserError
 
-_OURS = {"varlen": "cudal1_varlen", "segments": "cudal1_segments"}
+_TRANSFORMERS_NAMES = {"varlen": "cudal1_varlen", "segments": "cudal1_segments"}
 
 # What some models add to the scores, and neither of ours computes.
 _EXTRAS = ("softcap", "s_aux", "position_bias")
@@ -57,7 +57,7 @@ def describe_attention(name: str) -> str:
 
 def transformers_name(name: str) -> str:
     """Return what transformers calls it; "auto", of a policy that is not trained yet, is its default."""
-    return "sdpa" if name == "auto" else _OURS.get(name, name)
+    return "sdpa" if name == "auto" else _TRANSFORMERS_NAMES.get(name, name)
 
 
 def varlen_attention(
@@ -163,5 +163,5 @@ def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[
     return options
 
 
-ALL_ATTENTION_FUNCTIONS.register(_OURS["varlen"], varlen_attention)
-ALL_ATTENTION_FUNCTIONS.register(_OURS["segments"], segment_attention)
+ALL_ATTENTION_FUNCTIONS.register(_TRANSFORMERS_NAMES["varlen"], varlen_attention)
+ALL_ATTENTION_FUNCTIONS.register(_TRANSFORMERS_NAMES["segments"], segment_attention)

@@ -31,7 +31,7 @@ UNKNOWN_WORK_CREDIT = 0.5
 
 # Refusals of candidates that may be right, for having no kernel of their own.
 _WITHOUT_KERNEL = frozenset({"no_op_rewrite", "same_operations", "no_own_kernel"})
-_RAN = frozenset({"wrong_structure", "shape_broadcast", "output_device", "output_dtype", "input_mutation"})
+_RAN_TO_ITS_END = frozenset({"wrong_structure", "shape_broadcast", "output_device", "output_dtype", "input_mutation"})
 _RIGHT_SHAPE = frozenset(
     {
         "wrong_output",
@@ -107,7 +107,7 @@ def work_taken_over(verdict: Verdict) -> float:
 
 def _rung(reason: str, own_kernel: bool) -> float:
     """Return the reward of a rejection for one reason; a rule's refusal that is not listed here counts as parsed."""
-    if reason in _RAN or reason in _WITHOUT_KERNEL:
+    if reason in _RAN_TO_ITS_END or reason in _WITHOUT_KERNEL:
         return RUNS
     if reason in _RIGHT_SHAPE:
         return RIGHT_SHAPE if own_kernel else RUNS

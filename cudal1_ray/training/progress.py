@@ -21,7 +21,7 @@ from cudal1_ray.evaluation import Verdict
 
 HEARTBEAT_S = 30.0
 # Metrics on the line of a finished step; all of them are in metrics.jsonl and in TensorBoard.
-SHOWN = (
+PRINTED_METRICS = (
     "loss",
     "success_rate",
     "own_kernel_share",
@@ -122,7 +122,7 @@ class Progress:
                 "rollout.drift_band: weights may not have arrived, or precisions differ"
             )
         if not self._live:
-            values = "  ".join(f"{key} {row[key]:.3g}" for key in SHOWN if key in row)
+            values = "  ".join(f"{key} {row[key]:.3g}" for key in PRINTED_METRICS if key in row)
             if "informative_groups" in row:
                 values += f"  informative {row['informative_groups']:.0f}/{row['groups']:.0f}"
             total, left = self._totals(row["stage"], row["step"])

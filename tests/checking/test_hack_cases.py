@@ -17,7 +17,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.source.normal_form import bare_code, without_native_comments
 
 CODE = "class ModelNew:\n    def forward(self, x):\n        return self.stored  # quick\n"
-SAME = 'class ModelNew:\n\n\n    def forward( self,x ):\n        """Honest."""\n        return (self.stored)\n'
+REFORMATTED = 'class ModelNew:\n\n\n    def forward( self,x ):\n        """Honest."""\n        return (self.stored)\n'
 KERNEL = 'source = """\n#include <torch/extension.h>\n{comment}int one() {{ return 1; }}\n"""\n'
 
 
@@ -26,7 +26,7 @@ def hack(code: str = CODE, problem_id: str = "p", **fields) -> HackCase:
 
 
 def test_case_id_when_comments_docstrings_or_formatting_differ_is_the_same():
-    assert case_id("p", CODE) == case_id("p", SAME) != case_id("q", CODE)
+    assert case_id("p", CODE) == case_id("p", REFORMATTED) != case_id("q", CODE)
     assert case_id("p", CODE) != case_id("p", CODE.replace("stored", "kept"))
 
 
@@ -53,20 +53,20 @@ def test_hack_cases_when_added_and_saved_are_read_back(tmp_path):
     shipped = len(cases)
     case = hack(speedup=7.5, reference="class Model: ...", source="a test", confirmed_by="recheck")
     assert cases.add(case) and not cases.add(case)
-    assert not cases.add(hack(SAME))  # the same candidate in other words
+    assert not cases.add(hack(REFORMATTED))  # the same candidate in other words
     cases.add(hack("lone \ud800 surrogate ("))
     cases.save()
     again = HackCases.open(tmp_path / "cases.parquet")
     assert len(again) == shipped + 2
-    assert again.find("p", SAME) == case
-    assert again.find("q", SAME) is None
+    assert again.find("p", REFORMATTED) == case
+    assert again.find("q", REFORMATTED) is None
     assert [p.name for p in tmp_path.iterdir()] == ["cases.parquet"]
 
 
 def test_hack_when_the_same_candidate_has_an_honest_case_replaces_it():
     cases = HackCases(None, [HackCase.new("p", "", "honest", CODE)])
     assert not cases.hacks()
-    assert cases.add(hack(SAME)) and len(cases) == 1
+    assert cases.add(hack(REFORMATTED)) and len(cases) == 1
     assert not cases.add(HackCase.new("p", "", "honest", CODE))
     assert cases.find("p", CODE).is_hack
 

@@ -13,7 +13,7 @@ from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 
-GOOD = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
+VALID_ROW = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def manifest(folder, *rows):
 
 def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(folder, monkeypatch):
     monkeypatch.chdir("/")
-    first, second = read_manifest(manifest(folder, GOOD, "", GOOD | {"id": 7, "candidate": "binary.py"})).pairs
+    first, second = read_manifest(
+        manifest(folder, VALID_ROW, "", VALID_ROW | {"id": 7, "candidate": "binary.py"})
+    ).pairs
     assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", HONEST)
     assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator decides
     assert second.problem is first.problem
@@ -48,22 +50,22 @@ def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(f
         ({"problem": "chain.py", "candidate": "new.py"}, "'id'"),
         ({"id": "b", "candidate": "new.py"}, "'problem'"),
         ({"id": "b", "problem": "chain.py"}, "'candidate'"),
-        (GOOD, "'a' is on line 1"),
-        (GOOD | {"id": None}, "'id'"),
-        (GOOD | {"id": "b", "problem": 3}, "'problem' is 3"),
-        (GOOD | {"id": "b", "problem": "gone.py"}, "gone.py: No such file"),
-        (GOOD | {"id": "b", "candidate": "gone.py"}, "gone.py: No such file"),
-        (GOOD | {"id": "b", "candidate": "."}, "'candidate'"),
-        (GOOD | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
-        (GOOD | {"id": "b", "problem": "binary.py"}, "'problem'"),
-        (GOOD | {"id": "b", "problem": "hex.py"}, "'hex' is not a text encoding"),
-        (GOOD | {"id": "b", "problem": "broken.json"}, "'problem'"),
-        (GOOD | {"id": "b", "candidate": "\ud800.py"}, "'candidate'"),
-        (GOOD | {"id": "b", "candidate": "a" * 3000}, "File name too long"),
+        (VALID_ROW, "'a' is on line 1"),
+        (VALID_ROW | {"id": None}, "'id'"),
+        (VALID_ROW | {"id": "b", "problem": 3}, "'problem' is 3"),
+        (VALID_ROW | {"id": "b", "problem": "gone.py"}, "gone.py: No such file"),
+        (VALID_ROW | {"id": "b", "candidate": "gone.py"}, "gone.py: No such file"),
+        (VALID_ROW | {"id": "b", "candidate": "."}, "'candidate'"),
+        (VALID_ROW | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
+        (VALID_ROW | {"id": "b", "problem": "binary.py"}, "'problem'"),
+        (VALID_ROW | {"id": "b", "problem": "hex.py"}, "'hex' is not a text encoding"),
+        (VALID_ROW | {"id": "b", "problem": "broken.json"}, "'problem'"),
+        (VALID_ROW | {"id": "b", "candidate": "\ud800.py"}, "'candidate'"),
+        (VALID_ROW | {"id": "b", "candidate": "a" * 3000}, "File name too long"),
     ],
 )
 def test_row_when_it_is_bad_is_skipped_with_manifest_line_and_field(folder, row, named):
-    path = manifest(folder, GOOD, row, GOOD | {"id": "after"})
+    path = manifest(folder, VALID_ROW, row, VALID_ROW | {"id": "after"})
     read = read_manifest(path)
     (text,) = read.skipped
     assert [pair.identity for pair in read.pairs] == ["a", "after"]
@@ -82,14 +84,14 @@ def test_manifest_when_it_has_no_row_or_no_file_is_refused(folder):
 def test_row_when_it_holds_python_is_taken_for_problem_and_candidate(folder):
     other_ends = {"problem": "\ufeff" + PROBLEM.replace("\n", "\r"), "candidate": HONEST.replace("\n", "\r\n")}
     for row in ({"problem": PROBLEM, "candidate": "\ufeff" + HONEST}, other_ends):
-        (pair,) = read_manifest(manifest(folder, GOOD | row)).pairs
+        (pair,) = read_manifest(manifest(folder, VALID_ROW | row)).pairs
         assert pair.problem.source == PROBLEM and pair.code == HONEST
 
 
 def test_verdicts_when_a_file_holds_others_follow_them_in_the_manifests_order(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
     out.write_text('{"id": "other", "verdict": "rejected"}\n')
-    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
+    pairs = read_manifest(manifest(folder, VALID_ROW, VALID_ROW | {"id": "b"})).pairs
     with VerdictFile(out, pairs, config) as file:
         for pair in reversed(pairs):
             file.add(pair, Verdict.rejected("chain", "crash"))
@@ -98,12 +100,19 @@ def test_verdicts_when_a_file_holds_others_follow_them_in_the_manifests_order(fo
 
 
 @pytest.mark.parametrize(
-    "text", ["my notes", json.dumps(GOOD), f"{json.dumps(GOOD)}\n{json.dumps(GOOD | {'id': 'b'})}", PROBLEM, "\n\n{}"]
+    "text",
+    [
+        "my notes",
+        json.dumps(VALID_ROW),
+        f"{json.dumps(VALID_ROW)}\n{json.dumps(VALID_ROW | {'id': 'b'})}",
+        PROBLEM,
+        "\n\n{}",
+    ],
 )
 def test_out_file_when_it_holds_something_else_stays_as_it_is(folder, text):
     (out := folder / "out.jsonl").write_text(text)
     with pytest.raises(UserError, match=f"{out}"):
-        VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, EvaluationConfig())
+        VerdictFile(out, read_manifest(manifest(folder, VALID_ROW)).pairs, EvaluationConfig())
     assert out.read_text() == text
     with pytest.raises(UserError, match="--out /dev/null: no regular file"):
         VerdictFile(Path("/dev/null"), [], EvaluationConfig())
@@ -111,7 +120,7 @@ def test_out_file_when_it_holds_something_else_stays_as_it_is(folder, text):
 
 def test_verdicts_when_the_last_line_is_torn_keep_the_others(folder):
     config, out = EvaluationConfig(), folder / "deep" / "out.jsonl"
-    pairs = read_manifest(manifest(folder, GOOD, GOOD | {"id": "b"})).pairs
+    pairs = read_manifest(manifest(folder, VALID_ROW, VALID_ROW | {"id": "b"})).pairs
     with VerdictFile(out, pairs, config) as file:
         file.add(pairs[0], Verdict("chain", "accepted", (), "", 1.5, 1.4, 1.6, 1.5))
     whole = out.read_bytes()
@@ -130,7 +139,7 @@ def test_verdicts_when_the_last_line_is_torn_keep_the_others(folder):
 
 def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
-    pairs = read_manifest(manifest(folder, GOOD)).pairs
+    pairs = read_manifest(manifest(folder, VALID_ROW)).pairs
     with VerdictFile(out, pairs, config) as file:
         file.add(pairs[0], Verdict.rejected("chain", "crash"))
         with pytest.raises(UserError, match="another command is writing"):
@@ -139,7 +148,7 @@ def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
     (folder / "new.py").write_text(HONEST + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):
-        VerdictFile(out, read_manifest(manifest(folder, GOOD)).pairs, config)
+        VerdictFile(out, read_manifest(manifest(folder, VALID_ROW)).pairs, config)
     out.write_text('{"id": "a"}\n')
     with pytest.raises(UserError, match="row 1: not a verdict"):
         VerdictFile(out, pairs, config)

@@ -13,7 +13,7 @@ from cudal1_ray.commands.optimize import Module, _read, optimize_file
 from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.optimize.job_queue import Submission
-from tests.serving.small_server import FOUND, NOTHING, SmallServer
+from tests.serving.small_server import NOTHING, WINNER, SmallServer
 
 NET = """\
 import torch.nn as nn
@@ -27,7 +27,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
-GIVEN = ["--inputs", "randn(4, 8)", "--init", "width=8"]
+MODULE_ARGUMENTS = ["--inputs", "randn(4, 8)", "--init", "width=8"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def command(server, tmp_path):
     """Return a module's file, and the command that asks the server about it."""
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "key").write_text(server.key + "\n")
-    server.results[:] = [FOUND]
+    server.results[:] = [WINNER]
     return [
         "optimize",
         str(tmp_path / "net.py"),
@@ -55,8 +55,8 @@ def command(server, tmp_path):
 
 
 def test_optimize_when_a_faster_module_exists_saves_it_and_prints_its_use(command, server, tmp_path, capsys):
-    assert main([*command, *GIVEN, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
-    assert (tmp_path / "net_fast.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
+    assert main([*command, *MODULE_ARGUMENTS, "optimize.rounds=2", "optimize.time_limit_s=9.5"]) == 0
+    assert (tmp_path / "net_fast.py").read_text() == WINNER["code"].rstrip("\n") + "\n"
     output = capsys.readouterr().out
     for part in (
         "2.50x against eager on a processor (cpu)",
@@ -78,15 +78,15 @@ def test_optimize_when_a_faster_module_exists_saves_it_and_prints_its_use(comman
 def test_optimize_when_a_file_has_the_modules_name_keeps_that_file(command, tmp_path):
     (tmp_path / "net_fast.py").write_text("# mine\n")
     for _ in range(2):
-        assert main([*command, *GIVEN]) == 0
+        assert main([*command, *MODULE_ARGUMENTS]) == 0
     assert (tmp_path / "net_fast.py").read_text() == "# mine\n"
-    assert (tmp_path / "net_fast_2.py").read_text() == FOUND["code"].rstrip("\n") + "\n"
+    assert (tmp_path / "net_fast_2.py").read_text() == WINNER["code"].rstrip("\n") + "\n"
     assert not (tmp_path / "net_fast_3.py").exists()  # the same again is the same file
 
 
 def test_optimize_when_nothing_is_faster_exits_with_1_and_prints_what_was_tried(command, server, tmp_path, capsys):
     server.results[:] = [NOTHING]
-    assert main([*command, *GIVEN]) == 1
+    assert main([*command, *MODULE_ARGUMENTS]) == 1
     output = capsys.readouterr().out
     assert "nothing faster found" in output and "2 wrong_output" in output and "1 crash" in output and "0.97x" in output
     assert not (tmp_path / "net_fast.py").exists()
@@ -94,7 +94,7 @@ def test_optimize_when_nothing_is_faster_exits_with_1_and_prints_what_was_tried(
 
 def test_completions_without_a_program_are_named_when_no_candidate_was_tried(command, server, capsys):
     server.results[:] = [NOTHING | {"best_tried": 0.0, "tried": []}]
-    assert main([*command, *GIVEN]) == 1
+    assert main([*command, *MODULE_ARGUMENTS]) == 1
     assert "no completion held a program" in capsys.readouterr().out
 
 
@@ -103,15 +103,15 @@ def test_completions_without_a_program_are_named_when_no_candidate_was_tried(com
     [
         (lambda a: a, "no get_inputs"),
         (lambda a: [*a, "--inputs", "randn(4, 8)"], "'width' is missing"),
-        (lambda a: [*a, *GIVEN, "--class", "Other"], "no top-level class 'Other'"),
-        (lambda a: [*a, *GIVEN, "policy=runs/demo"], "policy=runs/demo: with --server only optimize.rounds"),
-        (lambda a: [*a, *GIVEN, "optimize.rounds=x"], "must be a number"),
-        (lambda a: [*a, *GIVEN, "optimize.rounds=1000"], "rounds=1000: must be above 0 and at most"),
+        (lambda a: [*a, *MODULE_ARGUMENTS, "--class", "Other"], "no top-level class 'Other'"),
+        (lambda a: [*a, *MODULE_ARGUMENTS, "policy=runs/demo"], "policy=runs/demo: with --server only optimize.rounds"),
+        (lambda a: [*a, *MODULE_ARGUMENTS, "optimize.rounds=x"], "must be a number"),
+        (lambda a: [*a, *MODULE_ARGUMENTS, "optimize.rounds=1000"], "rounds=1000: must be above 0 and at most"),
         (lambda a: [a[0], a[1] + "x", *a[2:]], "No such file"),
-        (lambda a: [*a[:4], "--key-file", a[1], *GIVEN], "API key"),
-        (lambda a: [*a[:4], "--key-file", "missing", *GIVEN], "holds no key"),
-        (lambda a: [*a[:3], "http://127.0.0.1:9", *GIVEN], "is `cudal1 serve` running"),
-        (lambda a: [*a[:3], "no address", *GIVEN], "--server no address"),
+        (lambda a: [*a[:4], "--key-file", a[1], *MODULE_ARGUMENTS], "API key"),
+        (lambda a: [*a[:4], "--key-file", "missing", *MODULE_ARGUMENTS], "holds no key"),
+        (lambda a: [*a[:3], "http://127.0.0.1:9", *MODULE_ARGUMENTS], "is `cudal1 serve` running"),
+        (lambda a: [*a[:3], "no address", *MODULE_ARGUMENTS], "--server no address"),
     ],
 )
 def test_optimize_when_given_a_mistake_prints_one_line_and_exits_with_2(command, capsys, change, message):
@@ -122,7 +122,7 @@ def test_optimize_when_given_a_mistake_prints_one_line_and_exits_with_2(command,
 
 def test_optimize_when_the_job_fails_or_is_cancelled_prints_it(command, server, capsys):
     server.results[:] = [UserError("the module itself fails")]
-    assert main([*command, *GIVEN]) == 2
+    assert main([*command, *MODULE_ARGUMENTS]) == 2
     assert "the job failed: the module itself fails" in capsys.readouterr().err
 
 
@@ -131,7 +131,7 @@ def test_optimize_when_interrupted_leaves_the_job_to_the_server(command, server,
         raise KeyboardInterrupt
 
     monkeypatch.setattr(JobProgress, "__call__", interrupted)
-    assert main([*command, *GIVEN]) == 130
+    assert main([*command, *MODULE_ARGUMENTS]) == 130
     assert "the job goes on at the server" in capsys.readouterr().out
 
 
@@ -149,7 +149,7 @@ def test_optimize_when_the_stream_breaks_follows_it_from_where_it_was(command, s
                 raise __import__("httpx").ReadError("the cable")
 
     monkeypatch.setattr(there, "_events", breaks)
-    assert main([*command, *GIVEN]) == 0 and broken.is_set()
+    assert main([*command, *MODULE_ARGUMENTS]) == 0 and broken.is_set()
     assert capsys.readouterr().out.count("round 1/1") == 1
 
 
@@ -158,7 +158,7 @@ def test_optimize_when_on_a_terminal_prints_a_bar_and_takes_no_text_for_markup(c
     console = Console(file=out, force_terminal=True, width=200, highlight=False)
     module = Module(str(tmp_path / "net.py"), "randn(4, 8)", "8")
     server.results[:] = [
-        FOUND | {"analysis": "[bold]not[/] [/markup \x1b]0;title\x07", "note": "[/]", "device_name": "[red]"}
+        WINNER | {"analysis": "[bold]not[/] [/markup \x1b]0;title\x07", "note": "[/]", "device_name": "[red]"}
     ]
     assert optimize_file(module, [], server.url, str(tmp_path / "key"), True, console) == 0
     assert "[bold]not[/] [/markup" in out.getvalue() and "[red]" in out.getvalue()

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+FOLDER = Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parents[1])]
 
 from cudal1_ray.adversarial import Sample, load_samples  # noqa: E402
 from cudal1_ray.adversarial.samples import GROUPS as GROUPS  # noqa: E402

@@ -33,7 +33,7 @@ def chain(*lines: str) -> str:
     return HEAD + BODY + "".join(f"        {line}\n" for line in lines)
 
 
-SAME = {
+SAME_OPERATIONS = {
     "renamed": renamed("chain"),
     "subclass": problem("chain").source + "\n\nclass ModelNew(Model):\n    pass\n",
     "alias": problem("chain").source + "\n\nModelNew = Model\n",
@@ -57,7 +57,7 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("code", SAME.values(), ids=SAME)
+@pytest.mark.parametrize("code", SAME_OPERATIONS.values(), ids=SAME_OPERATIONS)
 def test_candidate_when_it_has_the_references_operations_is_credited_with_one(evaluator, code):
     verdict = evaluator.evaluate(problem("chain"), code)
     assert verdict.accepted and verdict.same_operations and "same_operations" in verdict.flags, verdict

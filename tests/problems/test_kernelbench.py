@@ -15,12 +15,12 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.problems.kernelbench import load_folder, load_parquet
 
-GOOD = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
+VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
 SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "kernelbench_v0.1.parquet"
 
 
-def write(path: Path, text: str = GOOD) -> Path:
+def write(path: Path, text: str = VALID) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -33,7 +33,7 @@ def table(path: Path, rows: list[dict]) -> Path:
 
 
 def row(number: int, level: int = 1, **changes) -> dict:
-    return {"code": GOOD, "level": level, "name": f"{number}_name", "problem_id": number} | changes
+    return {"code": VALID, "level": level, "name": f"{number}_name", "problem_id": number} | changes
 
 
 def ids(problems) -> list[str]:
@@ -102,9 +102,9 @@ def test_parquet_when_a_file_or_a_directory_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([{"code": GOOD, "level": 1, "name": "x"}], "no column 'problem_id'"),
+        ([{"code": VALID, "level": 1, "name": "x"}], "no column 'problem_id'"),
         ([row(1, code=7)], "row 0: column 'code' holds 7"),
-        ([row(1, code=GOOD.encode())], "row 0: column 'code' holds b'"),
+        ([row(1, code=VALID.encode())], "row 0: column 'code' holds b'"),
         ([row(1, level=1.5)], "row 0: column 'level' holds 1.5"),
         ([row(1, level=float("inf"))], "row 0: column 'level' holds inf"),
         ([row(1, problem_id=-3)], "row 0: column 'problem_id' holds -3"),

@@ -17,7 +17,7 @@ from scripts.kernelbench_split import as_text, operators, split_of
 
 SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = SHARED / "kernelbench_v0.1.parquet"
-GOOD = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
+VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
 MODEL = """
 import torch
 import torch.nn as nn
@@ -35,8 +35,8 @@ def level_1(tmp_path) -> ProblemsConfig:
     """Return a folder with the numbers of KernelBench's level 1, and one file without a number."""
     (tmp_path / "level1").mkdir()
     for number in range(1, 101):
-        (tmp_path / "level1" / f"{number}_p.py").write_text(GOOD)
-    (tmp_path / "own.py").write_text(GOOD)
+        (tmp_path / "level1" / f"{number}_p.py").write_text(VALID)
+    (tmp_path / "own.py").write_text(VALID)
     return ProblemsConfig(source="folder", path=str(tmp_path))
 
 

@@ -12,18 +12,18 @@ from cudal1_ray.problems import parse_problem
 
 INPUTS = "def get_inputs():\n    return []\n\n\ndef get_init_inputs():\n    return []\n"
 MODEL = "class Model:\n    pass\n\n\n"
-GOOD = MODEL + INPUTS
+VALID = MODEL + INPUTS
 
 
 def test_problem_when_parsed_keeps_its_text_and_labels():
-    problem = parse_problem(GOOD, "p1", origin="here", family="f", level=2, split="held_out")
-    assert (problem.problem_id, problem.source, problem.name) == ("p1", GOOD, "p1")
+    problem = parse_problem(VALID, "p1", origin="here", family="f", level=2, split="held_out")
+    assert (problem.problem_id, problem.source, problem.name) == ("p1", VALID, "p1")
     assert (problem.family, problem.level, problem.held_out) == ("f", 2, True)
 
 
 def test_problem_source_when_parsed_is_not_run(tmp_path):
     mark = tmp_path / "ran"
-    parse_problem(f"open({str(mark)!r}, 'w')\nraise SystemExit\n{GOOD}", "p1", origin="here")
+    parse_problem(f"open({str(mark)!r}, 'w')\nraise SystemExit\n{VALID}", "p1", origin="here")
     assert not mark.exists()
 
 
@@ -34,11 +34,11 @@ def test_problem_source_when_parsed_is_not_run(tmp_path):
         ("class ModelNew:\n    pass\n" + INPUTS, "class `Model`"),
         ("def f():\n    class Model:\n        pass\n" + INPUTS, "class `Model`"),
         (MODEL, "`get_inputs()`"),
-        (GOOD.replace("get_init_inputs", "other"), "`get_init_inputs()`"),
-        (GOOD.replace("get_inputs()", "get_inputs(n)"), "`get_inputs` is called without arguments"),
-        (GOOD.replace("get_inputs()", "get_inputs(*, n)"), "`get_inputs` is called without arguments"),
-        (GOOD + "x = (", "not valid Python, line 11"),
-        (GOOD + "x = '\0'", "not valid Python"),
+        (VALID.replace("get_init_inputs", "other"), "`get_init_inputs()`"),
+        (VALID.replace("get_inputs()", "get_inputs(n)"), "`get_inputs` is called without arguments"),
+        (VALID.replace("get_inputs()", "get_inputs(*, n)"), "`get_inputs` is called without arguments"),
+        (VALID + "x = (", "not valid Python, line 11"),
+        (VALID + "x = '\0'", "not valid Python"),
     ],
 )
 def test_problem_file_when_it_is_none_is_named(source, says):
@@ -49,18 +49,18 @@ def test_problem_file_when_it_is_none_is_named(source, says):
 
 
 def test_get_inputs_when_it_has_default_arguments_is_allowed():
-    parse_problem(GOOD.replace("get_inputs()", "get_inputs(n=1, *, m=2)"), "p1", origin="here")
+    parse_problem(VALID.replace("get_inputs()", "get_inputs(n=1, *, m=2)"), "p1", origin="here")
 
 
 @pytest.mark.parametrize("problem_id", ["", "a b", "../up", "a/b", ".hidden", "x" * 121])
 def test_problem_id_when_it_is_no_file_name_is_refused(problem_id):
     with pytest.raises(UserError, match="here: problem id"):
-        parse_problem(GOOD, problem_id, origin="here")
+        parse_problem(VALID, problem_id, origin="here")
 
 
 def test_split_when_unknown_is_refused():
     with pytest.raises(UserError, match="split 'test'"):
-        parse_problem(GOOD, "p1", origin="here", split="test")
+        parse_problem(VALID, "p1", origin="here", split="test")
 
 
 def test_problems_package_when_imported_loads_no_torch():
@@ -69,4 +69,4 @@ def test_problems_package_when_imported_loads_no_torch():
 
 
 def test_byte_order_mark_when_at_the_head_is_no_part_of_the_source():
-    assert parse_problem("\ufeff" + GOOD, "p").source == GOOD
+    assert parse_problem("\ufeff" + VALID, "p").source == VALID

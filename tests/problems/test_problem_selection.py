@@ -12,7 +12,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.problems.select import hashed_split
 
-GOOD = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
+VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
 PRESETS = Path(__file__).parents[2] / "conf" / "problems"
 
 
@@ -22,7 +22,7 @@ def numbered(tmp_path) -> ProblemsConfig:
     for level in (1, 2):
         (tmp_path / f"level{level}").mkdir()
         for number in range(40):
-            (tmp_path / f"level{level}" / f"{number}_p.py").write_text(GOOD)
+            (tmp_path / f"level{level}" / f"{number}_p.py").write_text(VALID)
     return ProblemsConfig(source="folder", path=str(tmp_path), held_out_fraction=0.25)
 
 
@@ -40,7 +40,7 @@ def test_held_out_share_when_larger_only_adds(numbered):
 
 
 def test_held_out_share_when_ids_are_many_is_met():
-    problems = [parse_problem(GOOD, f"p{i}", origin="here") for i in range(4000)]
+    problems = [parse_problem(VALID, f"p{i}", origin="here") for i in range(4000)]
     share = sum(hashed_split(problem, 0.1) == "held_out" for problem in problems) / len(problems)
     assert 0.08 < share < 0.12
 

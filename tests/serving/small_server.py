@@ -48,7 +48,7 @@ NOTHING = COUNTS | {
 }
 FIGURES = {"speedup": 2.5, "speedup_low": 2.4, "speedup_high": 2.6, "runtime_ms": 0.4, "device": "cpu"}
 NO_FIGURES = {"baseline_ms": 0.0, "device": "", "missing": "the time was up"}
-FOUND = (
+WINNER = (
     COUNTS
     | FIGURES
     | {

@@ -61,6 +61,11 @@ def test_find_empty_names_when_a_local_or_a_parameter_is_one_names_it_and_spares
     assert names == {"asked", "given", "known", "one", "_said"}
 
 
+def test_find_empty_constants_when_a_constant_is_one_names_it():
+    source = "GIVEN = 1\n_HERE: int = 2\nARGUMENTS = 3\nwon = 4\n\ndef f():\n    SAME = 5\n"
+    assert [finding.text for finding in words.find_empty_constants(source)] == ["GIVEN", "_HERE"]
+
+
 def test_find_names_when_a_binding_is_forbidden_names_it():
     source = "def f(keeper):\n    desk = keeper\n    self.workshop = desk\n\nclass Keeper: ...\n"
     assert [(found.line, found.text) for found in words.find_names(source)] == [

@@ -55,6 +55,11 @@ CHECKER = (
 # Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
 # local variable. Fields are free: their names are keys that users read.
 EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
+# Whole names of module-level constants that name nothing either. Those of the evaluator were named before that rule.
+EMPTY_CONSTANTS = EMPTY_NAMES | {
+    "again", "before", "done", "good", "here", "kept", "looks", "lost", "most", "ours", "raised", "ran", "same",
+    "taken", "theirs", "won", "written",
+}  # fmt: skip
 # Candidates and their problems are data, which keep the names that they came with.
 CANDIDATES = ("tests/adversarial/cpu/", "tests/adversarial/cuda/")
 TEMPLATES = ("cudal1_ray/prompting/templates/",)
@@ -160,6 +165,15 @@ def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, line, name, "what it is: found rows are rows")
 
 
+def find_empty_constants(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each module-level constant of a Python source whose whole name is empty."""
+    for node in ast.parse(source).body:
+        for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]:
+            if isinstance(target, ast.Name) and target.id.isupper():
+                if target.id.strip("_").lower() in EMPTY_CONSTANTS:
+                    yield Finding(file, node.lineno, target.id, "what it is: GIVEN arguments are ARGUMENTS")
+
+
 def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each docstring of a Python source that quotes code in double backticks: docstrings are Markdown here."""
     for node in nodes_of(source):
@@ -227,7 +241,7 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
         if name.startswith("tests/") and not name.startswith(CANDIDATES):
             findings += find_test_names(text, name)
         if not name.startswith((*CANDIDATES, *EVALUATOR)):
-            findings += find_reports(text, name)
+            findings += [*find_reports(text, name), *find_empty_constants(text, name)]
         if not name.startswith(CANDIDATES):
             findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
         if not name.startswith((*CANDIDATES, *TEMPLATES)):

@@ -142,7 +142,7 @@ def _members() -> tuple[Member, ...]:
     return (*triton, *cuda)
 
 
-_SAME = {
+_SHARED_FIELDS = {
     "where": "at",
     "prepare": "predictions, targets = torch.broadcast_tensors(predictions, targets)\n"
     "        predictions, targets = predictions.contiguous(), targets.contiguous()",
@@ -160,7 +160,7 @@ PROBLEMS = [
         times.""",
         _members(),
         {
-            **_SAME,
+            **_SHARED_FIELDS,
             "value": "value = (p - t) * (p - t)",
             "cvalue": "const float d = p - t;\n    const float value = d * d;",
         },
@@ -174,7 +174,7 @@ PROBLEMS = [
         a select. Since the losses are used exactly once, they can be summed where they are computed.""",
         _members(),
         {
-            **_SAME,
+            **_SHARED_FIELDS,
             "value": "d = tl.abs(p - t)\n        value = tl.where(d < 1.0, 0.5 * d * d, d - 0.5)",
             "cvalue": "const float d = fabsf(p - t);\n    const float value = d < 1.0f ? 0.5f * d * d : d - 0.5f;",
             "note": "Both branches of the loss, with the default beta of 1, are computed and selected without "
@@ -191,7 +191,7 @@ PROBLEMS = [
         traffic.""",
         _members(),
         {
-            **_SAME,
+            **_SHARED_FIELDS,
             "value": "value = 1.0 - p * t\n        value = tl.where(value < 0.0, 0.0, value)",
             "cvalue": "float value = 1.0f - p * t;\n    value = value < 0.0f ? 0.0f : value;",
             "where": "at % columns",

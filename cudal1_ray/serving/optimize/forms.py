@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cudal1_ray.serving.optimize.examples import MAX_CHARACTERS, MAX_DIMENSIONS, DtypeName, Example, TensorExample
 from cudal1_ray.serving.optimize.job_queue import Submission
 
-_MOST = 1_000_000_000
+_LARGEST_NUMBER = 1_000_000_000
 _Bound = Annotated[float, Field(allow_inf_nan=False, ge=-(2.0**64), le=2.0**64)]
 
 
@@ -65,10 +65,12 @@ class OptimizeRequest(BaseModel):
     inputs: ArgumentsForm | None = Field(default=None, description="examples of what `forward` takes")
     init_inputs: ArgumentsForm | None = Field(default=None, description="what the constructor takes")
     class_name: str = Field(default="", max_length=100, description="which class, where the source has several")
-    rounds: int | None = Field(default=None, ge=1, le=_MOST)
-    samples_per_round: int | None = Field(default=None, ge=1, le=_MOST)
-    time_limit_s: float | None = Field(default=None, gt=0, le=_MOST, allow_inf_nan=False)
-    max_tokens: int | None = Field(default=None, ge=1, le=_MOST, description="tokens that the policy may write")
+    rounds: int | None = Field(default=None, ge=1, le=_LARGEST_NUMBER)
+    samples_per_round: int | None = Field(default=None, ge=1, le=_LARGEST_NUMBER)
+    time_limit_s: float | None = Field(default=None, gt=0, le=_LARGEST_NUMBER, allow_inf_nan=False)
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=_LARGEST_NUMBER, description="tokens that the policy may write"
+    )
     fresh: bool = Field(default=False, description="a new job even where the same was asked before")
 
     def submission(self) -> Submission:

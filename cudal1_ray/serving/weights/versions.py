@@ -17,7 +17,8 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 
-KEPT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")  # of a model folder, whichever library wrote it
+# Of a model folder, whichever library wrote it.
+COPIED_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
 # Keys of config.json about how a model was saved, not about what it computes.
 _BESIDE_THE_POINT = ("transformers_version", "_name_or_path", "dtype", "torch_dtype", "use_cache")
 
@@ -64,7 +65,7 @@ def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
     copy = store / f"version-{version}-{uuid.uuid4().hex[:8]}"
     try:
         copy.mkdir(parents=True)
-        for pattern in KEPT:
+        for pattern in COPIED_FILES:
             for file in folder.glob(pattern):
                 _link(file.resolve(), copy / file.name)
         check_weights(copy, served, label=folder)

@@ -65,7 +65,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
 
 
 def test_table_when_arms_or_seeds_are_missing_says_so(runs):
-    (runs / arms.run_name("bucket", 2) / records.DONE).unlink()
+    (runs / arms.run_name("bucket", 2) / records.ARM_FILE).unlink()
     rows = table.table_rows(collect.collect([runs], [1, 2, 3]), "train")
     assert [row[0] for row in rows] == [arm.label for arm in arms.ARMS.values()]
     seeds = dict(row[:2] for row in rows)
@@ -86,7 +86,7 @@ def test_hardware_when_a_host_has_several_gpus_names_their_kind_and_number():
 
 def test_table_when_no_arm_is_assessed_yet_has_the_budget_of_what_began(tmp_path):
     runs = write_table(tmp_path, {"grpo": 1.0}, (1,))
-    (runs / arms.run_name("grpo", 1) / records.DONE).unlink()
+    (runs / arms.run_name("grpo", 1) / records.ARM_FILE).unlink()
     text = table.markdown(collect.collect([runs]))
     assert "| + GRPO without contrast | 1 not yet assessed; 2, 3 not yet run |" in text
     assert "| + GRPO without contrast | 1 | the base model | not yet assessed | 6 | 3 |" in text
@@ -112,7 +112,7 @@ def test_collect_when_two_machines_have_a_run_takes_the_one_assessed_last(tmp_pa
     earlier = write_table(tmp_path / "earlier", {"bucket": 2.0}, (1,), at=1.0)
     later = write_table(tmp_path / "later", {"bucket": 3.0}, (1,), at=2.0)
     begun = write_table(tmp_path / "begun", {"bucket": 4.0}, (1,))
-    (begun / arms.run_name("bucket", 1) / records.DONE).unlink()
+    (begun / arms.run_name("bucket", 1) / records.ARM_FILE).unlink()
     for sources in ([earlier, later, begun], [begun, later, earlier]):
         assert collect.collect(sources)["arms"]["bucket"]["assessed"]["train"]["geomean"] == pytest.approx(3.0)
 

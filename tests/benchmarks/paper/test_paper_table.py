@@ -192,7 +192,7 @@ def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs
     runs = tmp_path / "runs"
     lines = take(trained_run, runs, "stage1", "bucket")
     stage1, bucket = runs / "seed-2-stage1", runs / "seed-2-bucket"
-    assert bucket.resolve() == stage1.resolve() and not (trained_run / records.DONE).exists()
+    assert bucket.resolve() == stage1.resolve() and not (trained_run / records.ARM_FILE).exists()
     notes = records.read_arms(bucket)
     assert [notes[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
     assert [notes[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]

@@ -125,7 +125,7 @@ def test_outputs_when_handed_over_differ_from_those_in_memory_are_refused():
     assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
 
 
-TAKEN = """
+LATE_OUTPUT = """
 import torch
 
 
@@ -163,7 +163,7 @@ ModelNew = Late
 
 def test_call_without_outputs_is_rejected_when_only_the_referee_times(evaluator):
     session = evaluator._problems.session(problem("small"), has_room=True)
-    code = renamed("small").replace("super().__init__()", "nn.Module.__init__(self)") + TAKEN
+    code = renamed("small").replace("super().__init__()", "nn.Module.__init__(self)") + LATE_OUTPUT
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     candidate.handle.reads_memory = False
     pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))

@@ -12,8 +12,8 @@ from cudal1_ray.evaluation.turns import Turns
 
 pytestmark = pytest.mark.usefixtures("warm_server")
 
-SAME = renamed("chain")
-OTHER = SAME.replace("torch.relu(self.a(x))", "self.a(x).relu_()")
+REFERENCE = renamed("chain")
+OTHER = REFERENCE.replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG_ELSEWHERE = ("return self.norm(", "return (1 + (x.shape[0] != 192)) * self.norm(")
 
 
@@ -41,7 +41,7 @@ def steps(monkeypatch):
 
 
 def test_lazy_trials_when_operations_are_the_reference_s_stop_after_the_first(lazy, steps):
-    verdict = lazy.evaluate(problem("chain"), SAME)
+    verdict = lazy.evaluate(problem("chain"), REFERENCE)
     assert verdict.accepted and verdict.credited_speedup == 1.0 and "same_operations" in verdict.flags
     assert steps == ["first"]
 
@@ -58,6 +58,6 @@ def test_lazy_trials_when_another_batch_size_is_wrong_refuse_before_timing(lazy,
 
 
 def test_all_trials_when_operations_are_the_reference_s_are_asked_by_default(evaluator, steps):
-    verdict = evaluator.evaluate(problem("chain"), SAME)
+    verdict = evaluator.evaluate(problem("chain"), REFERENCE)
     assert verdict.accepted and verdict.credited_speedup == 1.0
     assert steps == ["first", "others"]
