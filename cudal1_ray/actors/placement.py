@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
+from ray.job_config import JobConfig
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.process_group import separate_group
@@ -32,11 +33,14 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     if ray.is_initialized():
         return
     # Ray's own log lines would break the live progress; errors still come through as exceptions.
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    # Ray puts the current folder first on its workers' path, where a file named like a package's optional module, such
+    # as h2.py, is imported in its place. The job of a client has no folder; plugins look there themselves.
+    options["job_config"] = JobConfig(_client_job=True)
     if cluster.address:
         check_answers(cluster.address, setting)
         try:
-            ray.init(address=cluster.address, **quiet)
+            ray.init(address=cluster.address, **options)
         except (ConnectionError, ValueError) as error:
             raise _no_answer(cluster.address, setting, error) from None
         return
@@ -50,7 +54,7 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
             num_gpus=cluster.num_gpus,
             object_store_memory=cluster.object_store_mib << 20,
             include_dashboard=False,
-            **quiet,
+            **options,
         )
 
 

@@ -13,6 +13,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.serving.access.middleware import error_body
 from cudal1_ray.serving.optimize.forms import ErrorForm
+from cudal1_ray.source.text import clean_text
 
 MAX_CHARACTERS = 1 << 18  # of a problem or a candidate; KernelBench's longest file has 20,000
 
@@ -48,7 +49,7 @@ def evaluate_router(evaluator: DeploymentHandle) -> APIRouter:
             problem = parse_problem(body.problem, body.problem_id, origin="problem")
         except UserError as error:
             return Response(error_body(400, str(error)), status_code=400, media_type="application/json")
-        verdict = await evaluator.evaluate.remote(problem, body.candidate, body.best_speedup)
+        verdict = await evaluator.evaluate.remote(problem, clean_text(body.candidate), body.best_speedup)
         return JSONResponse(verdict.to_dict())
 
     return router

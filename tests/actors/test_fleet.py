@@ -32,6 +32,9 @@ class Worker(FleetMember):
         time.sleep(pause_s)
         return value * value
 
+    def first_on_path(self, _: int) -> str:
+        return sys.path[0]
+
     def fatal(self, value: int) -> int:
         if value == 13:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -73,6 +76,9 @@ def test_work_when_submitted_comes_back_once():
         queue.submit(f"w{value}", value)
     results = drain(queue)
     assert {work_id: done.value for work_id, done in results.items()} == {f"w{v}": v * v for v in range(20)}
+    queue = WorkQueue(fleet, "first_on_path")
+    queue.submit("path", 0)
+    assert drain(queue)["path"].value != os.getcwd()  # a user's h2.py there is no module of a member
     assert queue.busy_s > 0
     fleet.stop()
 
