@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ class Preset:
     values: dict[str, Any]  # dotted key -> value, those that the file itself sets
 
 
+@cache  # one command asks several times, and conf/ does not change meanwhile
 def find_presets(folder: Path) -> dict[str, list[Preset]]:
     """Return the presets below a folder by group (`rewards`, `rewards/checker`), both in alphabetical order."""
     groups: dict[str, list[Preset]] = {}
