@@ -9,6 +9,7 @@ from typing import Any
 
 from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.errors import UserError
+from cudal1_ray.integrations.evaluators import server_root
 
 PATIENCE = 120  # attempts to reach a server again that was there before
 PAUSE_S = 1.0
@@ -24,7 +25,7 @@ def optimize_there(settings: dict[str, Any], server: str, key: str, progress: Jo
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(base_url=server.rstrip("/"), headers=headers, timeout=60.0) as http:
+        with httpx.Client(base_url=server_root(server), headers=headers, timeout=60.0) as http:
             job = _accepted(http.post("/v1/optimize", json=settings), server)
             progress.begin(job["settings"]["rounds"], job["settings"]["samples_per_round"])
             job = _follow(http, job, server, progress)

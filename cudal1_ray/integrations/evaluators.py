@@ -69,12 +69,18 @@ class RemoteEvaluator:
         key: API key; empty where the server takes requests without one.
 
     Raises:
-        UserError (while evaluating): naming the server and its answer, when it cannot be reached or refuses.
+        UserError: for an address or a key that can be none; while evaluating, naming the server and its answer, when it
+            cannot be reached or refuses.
     """
 
     def __init__(self, url: str, key: str = "") -> None:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=_TIMEOUT_S)
+        try:
+            self._client = httpx.Client(base_url=server_root(url), headers=headers, timeout=_TIMEOUT_S)
+        except httpx.InvalidURL as error:
+            raise UserError(f"{url}: no address of a server ({error}); give one such as http://gpu-host:8000") from None
+        except UnicodeEncodeError:
+            raise UserError("key: holds letters beyond ASCII; give the API key alone") from None
 
     def evaluate_all(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         with ThreadPoolExecutor(_IN_FLIGHT) as threads:
@@ -84,14 +90,22 @@ class RemoteEvaluator:
         body = {"problem": problem.source, "candidate": code, "problem_id": problem.problem_id}
         try:
             response = self._client.post("/v1/evaluate", json=body)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UserError(f"{self._client.base_url}: no answer ({error}); is `cudal1 serve` running there?") from None
         if response.status_code != 200:
             raise UserError(f"{self._client.base_url}: {response.status_code}: {_message(response)}")
-        return Verdict.from_dict(response.json())
+        try:
+            return Verdict.from_dict(response.json())
+        except ValueError:
+            raise UserError(f"{self._client.base_url}: answered, but not as `cudal1 serve` does") from None
 
     def close(self) -> None:
         self._client.close()
+
+
+def server_root(url: str) -> str:
+    """Return the address of a `cudal1 serve` without the `/v1` that OpenAI's clients want at its end."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def _message(response: httpx.Response) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_ray.closable import Closable
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.integrations.evaluators import CandidateEvaluator, LocalEvaluator, RemoteEvaluator
@@ -92,4 +93,6 @@ class CompletionScorer(Closable):
 def _as_problem(problem: str | Problem) -> Problem:
     if isinstance(problem, Problem):
         return problem
+    if not isinstance(problem, str):
+        raise UserError(f"problem: {problem!r:.60} is no text; give the text of a KernelBench file")
     return parse_problem(problem, f"problem-{candidate_hash(problem)[:12]}", origin="problem")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.integrations.rewards import CompletionScorer
 
 
@@ -26,7 +27,7 @@ class KernelReward:
         self._scorer = CompletionScorer(url, key, device, settings)
 
     def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[Any], problem: Sequence[str], **columns: Any
+        self, prompts: Sequence[Any], completions: Sequence[Any], problem: Sequence[str] | None = None, **columns: Any
     ) -> list[float | None]:
         """Return a reward for each completion; None for a void evaluation, which TRL leaves out.
 
@@ -35,7 +36,12 @@ class KernelReward:
             completions: texts, or conversations (lists of messages), of which the last message counts.
             problem: the data set's column, one text for each completion.
             columns: further columns and TRL's own arguments; `log_metric` is used where TRL passes it.
+
+        Raises:
+            UserError: for a data set without that column, and for a text that is no problem.
         """
+        if problem is None:
+            raise UserError("the data set has no column `problem`; add one with the text of a KernelBench file")
         scores = self._scorer.score(problem, [_text(completion) for completion in completions])
         log_metric = columns.get("log_metric")
         if log_metric is not None and scores:

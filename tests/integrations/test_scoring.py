@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.integrations.evaluators import RemoteEvaluator, server_root
 from cudal1_ray.integrations.rewards import CompletionScorer
 from tests.integrations.conftest import FAST, PROBLEM, WRONG, completion
 
@@ -21,6 +22,8 @@ def test_score_when_completions_are_right_wrong_and_empty_orders_them(scorer):
 def test_score_when_a_text_is_no_problem_names_what_is_missing(scorer):
     with pytest.raises(UserError, match="problem: .*Model"):
         scorer.score(["x = 1\n"], [completion(FAST)])
+    with pytest.raises(UserError, match="problem: None is no text"):
+        scorer.score([None], [completion(FAST)])
 
 
 def test_scorer_when_a_setting_is_unknown_is_refused():
@@ -32,3 +35,8 @@ def test_remote_evaluator_when_there_is_no_server_names_the_address():
     url = "http://127.0.0.1:9"
     with CompletionScorer(url, device="cpu") as scorer, pytest.raises(UserError, match=url):
         scorer.score([PROBLEM], [completion(FAST)])
+    with pytest.raises(UserError, match="no address of a server"):
+        RemoteEvaluator("http://[::1")
+    with pytest.raises(UserError, match="give the API key alone"):
+        RemoteEvaluator(url, "\u0142")
+    assert server_root("http://host:8000/v1/") == server_root("http://host:8000") == "http://host:8000"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.integrations.trl import KernelReward
 from tests.integrations.conftest import FAST, PROBLEM, SETTINGS, WRONG, completion
 from tests.rollout.conftest import make_tiny_model
@@ -24,6 +25,8 @@ def test_kernel_reward_when_given_texts_or_conversations_is_the_same(reward):
     of_conversations = reward(prompts=["p"] * 2, completions=conversations, problem=[PROBLEM] * 2)
     assert of_texts[0] > 0.0 == of_texts[1] and of_conversations[0] > 0.0 == of_conversations[1]
     assert logged["accepted"] == 0.5 and logged["speedup"] > 0.0
+    with pytest.raises(UserError, match="no column `problem`"):
+        reward(prompts=["p"], completions=texts)
 
 
 @pytest.mark.slow
