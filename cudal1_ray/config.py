@@ -171,7 +171,8 @@ def _store_schema() -> None:
 
 
 STAGES = ("sft", "self_supervised", "contrastive")
-_LONGEST_NAME = 200  # bytes; a file system takes 255, and a folder that is being written has a suffix
+# Bytes of a run's name: a file system takes 255, and a folder that is being written has a suffix.
+_LONGEST_NAME = 200
 _FOLDER_NAME = re.compile(r"(?![.\s])[^/\x00-\x1f\x7f\ud800-\udfff]+(?<!\s)")
 
 

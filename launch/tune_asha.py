@@ -46,7 +46,8 @@ from cudal1_ray.training.sweeps.table import SweepTable
 # What the driver of a run asks for beside its actors; conf/hydra/launcher/ray.yaml has the same.
 DRIVER_CPUS = 0.5
 POLL_S = 0.5
-STEPS = "steps"  # of the stage, with a score: ASHA's measure of time
+# Column of a stage's steps that have a score: ASHA's measure of time.
+STEPS = "steps"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def check_room(jobs: list[SweepJob]) -> None:
 
 
 def run_trial(trial: dict[str, Any], jobs: dict[str, Config], done: set[str], score: Score, places: Places) -> None:
-    """Run one job to its end, or until ASHA stops it, and reports every step; those of an earlier attempt first.
+    """Run one job to its end, or until ASHA stops it, and report every step; those of an earlier attempt first.
 
     Raises:
         RuntimeError: when the run fails, with the cause in one line.
@@ -192,7 +193,7 @@ class Journal(tune.Callback):
 
 
 def search(overrides: list[str], score: Score, grace: int, factor: float) -> int:
-    """Run or continues the sweep; the exit code: 0 finished or stopped by ASHA, 1 some failed, 130 interrupted.
+    """Run or continue the sweep; return the exit code: 0 finished or stopped by ASHA, 1 some failed, 130 interrupted.
 
     Raises:
         UserError: naming the setting, the folder or the run at fault.

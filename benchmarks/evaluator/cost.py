@@ -45,7 +45,8 @@ from cudal1_ray.problems.kernelbench import kernelbench_id  # noqa: E402
 
 OTHER_WAY = Path(__file__).resolve().parent / "per_candidate_process.py"
 SHARES = {"failing": 1, "problems": 6, "other_way": 4, "references": 8, "rollouts": 8, "builds": 2}
-LEAST_S = 30.0  # of a section, where those before it took more than their share
+# Least seconds of a section, where those before it took more than their share.
+LEAST_S = 30.0
 HEAD = "import torch\nimport torch.nn as nn\n"
 MODEL = """
 

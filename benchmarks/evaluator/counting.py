@@ -26,7 +26,8 @@ from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.files import write_atomically
 
 Row = dict[str, Any]
-FOLDER = "CUDAL1_PHASES"  # environment variable: where each slot writes what it counted
+# Environment variable with the folder where each slot writes what it counted.
+FOLDER = "CUDAL1_PHASES"
 # What is counted, by label: the function that takes the time and where it is looked up.
 COUNTED: dict[str, tuple[Any, str]] = {
     "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
@@ -164,7 +165,8 @@ class Phases:
                 self.write(path)
 
 
-PHASES = Phases()  # of this process
+# The phases of this process.
+PHASES = Phases()
 
 
 def _label_of_question(handle: Any, message: Any, *_: Any) -> str:

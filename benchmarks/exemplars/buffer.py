@@ -49,10 +49,13 @@ from cudal1_ray.source.normal_form import normalise_code
 
 CORPUS = Path(cudal1_ray.problems.__file__).parent / "corpus"
 BATCH = 10_000
-REPEATED = 0.05  # share of a batch that is old code in a new layout
+# Share of a batch that is old code in a new layout.
+REPEATED = 0.05
 SOURCE_LINES = 40
-CHECKED = 5  # exemplars of each batch that are made by `Exemplar.new` as well, and compared
-SHARED_BATCH = 1000  # what the writer of `share` saves at once
+# Exemplars of each batch that are made by `Exemplar.new` as well, and compared.
+CHECKED = 5
+# Exemplars that the writer of `share` saves at once.
+SHARED_BATCH = 1000
 GIB = 2**30
 
 # Parts of a CUDA source, with room for numbers.
@@ -209,7 +212,7 @@ def write_on(folder: Path, problems: int) -> dict[str, Any]:
 
 
 def read_along(folder: Path, already: int) -> dict[str, Any]:
-    """Open the folder some times; how many exemplars it saw each time. Raises when a state is not a whole one."""
+    """Open the folder some times; return how many exemplars it had each time. Raise when a state is not whole."""
     sizes, rng = [], np.random.default_rng(3)
     for _ in range(4):
         buffer = ExemplarBuffer.open(folder)

@@ -28,7 +28,8 @@ from cudal1_ray.files import replace_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 
 MIB = 2**20
-LIMIT_MIB = 50.0  # of all files: what a repository can hold without a store for large files
+# MiB of all files: what a repository can hold without a store for large files.
+LIMIT_MIB = 50.0
 TRAINED = [name for name, arm in ARMS.items() if arm.stage]
 WEIGHTS, CONFIGURATION = "adapter_model.safetensors", "adapter_config.json"
 # Settings that make a policy what it is, for the card; the whole configuration is in the result.

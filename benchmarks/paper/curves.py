@@ -14,7 +14,8 @@ from benchmarks.common.plot_style import OTHERS, TEXT, plot_style
 from benchmarks.paper.arms import ARMS
 from cudal1_ray.analysis.figure import spread_labels
 
-WINDOW = 5  # steps that a point is the mean of: a step asks few problems, others than the step before
+# Steps that a point is the mean of: a step asks few problems, others than the step before.
+WINDOW = 5
 _COLOURS = {"bucket": "#c2410c", "grpo": "#1d4ed8", "island": "#0f766e", "random": "#a21caf", "evolution": "#111827"}
 _STYLE = plot_style("curves")
 _PANELS = (

@@ -10,7 +10,8 @@ import numpy as np
 
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_interval, percentile_interval
 
-DRAWS = 2000  # of the bootstrap: the ends of a 95% interval then vary by some 3% of its width
+# Draws of the bootstrap: the ends of a 95% interval then vary by some 3% of its width.
+DRAWS = 2000
 CONFIDENCE = 0.95
 SHARES = ("success", "own_kernel", "fast_1", "fast_1_2", "above_1_01")
 

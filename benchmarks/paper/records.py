@@ -18,7 +18,8 @@ from cudal1_ray.files import read_json_lines, replace_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.continuation import changes
 
-ARM_FILE = "arm.json"  # in a run's folder: by arm what is known of it, "at" once it is assessed
+# File in a run's folder with what is known of it by arm; "at" is there once the run is assessed.
+ARM_FILE = "arm.json"
 
 
 def read_arms(run: Path) -> dict[str, dict[str, Any]]:

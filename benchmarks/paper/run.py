@@ -82,7 +82,7 @@ class Table:
         return "stage1" if arm == "base" else self.arms[arm].start
 
     def run(self, arm: str, seed: int, gpu: str = "") -> bool:
-        """Train and assesses an arm; whether it is done.
+        """Train and assess an arm; return whether it is done.
 
         Args:
             gpu: that the processes see, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.

@@ -120,7 +120,7 @@ def opened_tables(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
-    """Add a packed run; whether what it needs fits the limit."""
+    """Add a packed run; return whether what it needs fits the limit."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.pack"
         try:

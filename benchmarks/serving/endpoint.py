@@ -41,8 +41,10 @@ from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.served_policy import find_policy
 
 START = {"cudal1": start_ours, "vllm": start_vllm}
-SAMPLE_S = 2.0  # memory is read this often
-SETTLE = 0.2  # share of the load run that memory may take to reach its level
+# Seconds between two readings of memory.
+SAMPLE_S = 2.0
+# Share of the load run that memory may take to reach its level.
+SETTLE = 0.2
 
 
 def compare(

@@ -28,7 +28,8 @@ BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"
 # What of a configuration the policy of the first two stages depends on.
 _BASE_SECTIONS = ("seed", "problems", "policy", "prompting", "exemplars", "sft", "self_supervised")
-_STOP_S = 60.0  # for an interrupted run to write what it has
+# Seconds for an interrupted run to write what it has.
+_STOP_S = 60.0
 
 
 def assessed_stages(run: Path) -> set[str]:
@@ -77,7 +78,7 @@ class Runner:
         return round(sum(attempts), 2) if attempts else None
 
     def run(self, name: str, stage: str, seed: int, *overrides: str) -> bool:
-        """Take a run through a stage; whether the stage is finished."""
+        """Take a run through a stage; return whether the stage is finished."""
         path = self.folder / name
         if is_finished(path, stage):
             return True
@@ -94,7 +95,7 @@ class Runner:
         return (self.deadline - time.monotonic()) / 60
 
     def process(self, name: str, command: list[str], what: str = "", gpu: str = "") -> bool:
-        """Run one `cudal1` command for a run; whether its exit code is 0.
+        """Run one `cudal1` command for a run; return whether its exit code is 0.
 
         Args:
             what: names it in the log.

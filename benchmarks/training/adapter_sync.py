@@ -49,8 +49,10 @@ from cudal1_ray.problems import load_corpus, load_problems
 from cudal1_ray.rollout import AdapterShape, GenerationRequest, SamplingParameters
 
 WAYS = ("adapter", "merged")
-SEQUENCES = 16  # trained on in every step; as many others are looked at
-MOST_TOKENS = 1024  # of prompt and completion together
+# Sequences trained on in every step; as many others are looked at.
+SEQUENCES = 16
+# Most tokens of prompt and completion together.
+MOST_TOKENS = 1024
 
 
 def sequences_of(config: Config, model: str) -> list[TrainingSequence]:

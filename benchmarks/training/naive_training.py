@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 
 from cudal1_ray.learning import TrainingSequence
 
-IGNORED = -100  # a label that transformers gives no loss
+# The label that transformers gives no loss.
+IGNORED = -100
 
 
 class NaiveLoop:

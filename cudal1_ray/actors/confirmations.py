@@ -10,7 +10,8 @@ from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.confirmation import disagreement, half_width, is_doubted, lower_of_two_that_agree
 
 PLACES = ("auto", "same_device", "another_device")
-_NO_ANSWER = {"evaluator_error", "memory_limit"}  # which may be the other device's fault, at the first time
+# Reasons that may be the other device's fault, at the first time.
+_NO_ANSWER = {"evaluator_error", "memory_limit"}
 
 
 def confirmed_elsewhere(config: EvaluationConfig, members: int) -> bool:

@@ -10,8 +10,10 @@ from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.schedule import Schedule, Work
 from cudal1_ray.problems import Problem
 
-EXCHANGE_S = 0.25  # longest that new work waits at the door of an evaluator that has a free slot
-FULL_S = 5.0  # one without a free slot need not be asked so often: it answers as soon as a verdict is there
+# Most seconds that new work waits for a call to end of an evaluator with a free slot.
+EXCHANGE_S = 0.25
+# The same of an evaluator without a free slot, which answers as soon as it has a verdict.
+FULL_S = 5.0
 
 
 def lost_verdict(problem_id: str, role: str, error: str, device: str = "") -> Verdict:

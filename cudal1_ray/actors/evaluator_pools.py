@@ -21,7 +21,8 @@ from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
 
 Pairs = Iterable[tuple[str, Problem, str]]  # id, problem, the candidate's code
-TYPE = "accelerator_type:"  # Ray's resource of a node that has this type
+# Prefix of Ray's resource of a node that has this type.
+TYPE = "accelerator_type:"
 POLL_S = 0.1
 
 

@@ -25,7 +25,8 @@ logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  #
 
 
 CLOSE_TIMEOUT_S = 5.0
-LONGEST_CAUSE = 600  # characters of an exception's message; vLLM's on lengths have about 400
+# Characters of an exception's message; vLLM's on lengths have about 400.
+LONGEST_CAUSE = 600
 # The line of a traceback that names its exception.
 _EXCEPTION_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception)\b(: |$)")
 

@@ -37,7 +37,8 @@ GROUPS = {
 }
 # Highest speedup that an uncredited sample may be credited with: what a measurement's noise reaches. A CPU is noisier.
 MOST_UNEARNED = {"cpu": 1.15, "cuda": 1.05}
-_PROBLEM_IDS = {"cpu": "test/", "cuda": "cuda-"}  # prefixes of the problem ids, which the shipped hack cases carry
+# Prefixes of the problem ids, which the shipped hack cases carry.
+_PROBLEM_IDS = {"cpu": "test/", "cuda": "cuda-"}
 _FIELD = re.compile(r"^# (problem|expect|reasons|control|least|most): (.+)$", re.MULTILINE)
 
 

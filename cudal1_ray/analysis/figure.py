@@ -49,7 +49,8 @@ WIDTH, NARROW_WIDTH = 9.8, 4.3
 # Points of one line with a text to hover over; of longer lines every n-th has one.
 MOST_HOVERED = 400
 
-_HOVER_TEXTS = "hover_texts"  # attribute of an artist
+# Attribute of an artist that holds its texts.
+_HOVER_TEXTS = "hover_texts"
 _STAGE_INKS = {
     "untrained": "stage-0",
     "sft": "stage-1",

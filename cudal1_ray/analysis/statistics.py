@@ -14,7 +14,8 @@ import numpy as np
 # Speedup as which a failure, and any candidate slower than that, counts in a geometric mean: in steps, assessments,
 # reports and benchmarks alike.
 FAILURE_IN_GEOMEAN = 0.1
-_CHUNK_ENTRIES = 2_000_000  # bounds the memory of the resampled arrays to some tens of megabytes
+# Entries of the resampled arrays: bounds their memory to some tens of megabytes.
+_CHUNK_ENTRIES = 2_000_000
 
 INTERVAL_METRICS = ("success_rate", "mean", "geomean", "median")
 

@@ -39,7 +39,8 @@ _COLUMNS = (
 )
 
 
-_SHORT = {"geomean": "geomean", "median": "median"}  # headings of the compact table
+# Headings of the compact table.
+_SHORT = {"geomean": "geomean", "median": "median"}
 
 
 def stage_name(stage: str) -> str:

@@ -17,7 +17,8 @@ from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.normal_form import without_native_comments
 
 _TEMPLATE = Path(__file__).parent / "templates" / "judge.md.j2"
-_ANSWER_CHARACTERS = 4000  # of an answer, kept for the record
+# Characters of an answer that are kept for the record.
+_ANSWER_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)

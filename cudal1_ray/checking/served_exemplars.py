@@ -51,7 +51,7 @@ class ServedExemplars:
         self._buffer.save()
 
     def withhold(self, candidates: Iterable[tuple[str, str]]) -> int:
-        """Take these (problem id, code) out of what is served, for good; how many were not withheld before.
+        """Take these (problem id, code) out of what is served, for good; return how many were not withheld before.
 
         Raises UserError when the list cannot be written; nothing is withheld then.
         """

@@ -17,8 +17,10 @@ from functools import lru_cache
 
 from cudal1_ray.source.anonymous import tokens, without_inputs
 
-SHINGLE = 3  # longest run of tokens that makes one feature
-NOTHING = "nothing"  # the one feature of a candidate that changes nothing
+# Longest run of tokens that makes one feature.
+SHINGLE = 3
+# The one feature of a candidate that changes nothing.
+NOTHING = "nothing"
 
 
 def shingles(words: Sequence[str], longest: int = SHINGLE) -> Counter[str]:

@@ -31,16 +31,21 @@ from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.rewards import is_void
 from cudal1_ray.source.text import decode_source
 
-_MOST_RULES = 4  # that may refuse one candidate, each measured again without
-_PROCESSES_BESIDE = 2  # pairs of them for each further baseline on a CPU
-_REPORTED_EVERY_S = 10.0  # progress, where there is no terminal
+# Most rules that may refuse one candidate, each measured again without.
+_MOST_RULES = 4
+# Pairs of processes for each further baseline on a CPU.
+_PROCESSES_BESIDE = 2
+# Seconds between two lines of progress, where there is no terminal.
+_REPORTED_EVERY_S = 10.0
 KINDS = {
     "failure": "failure: it does not work, or is wrong",
     "policy": "policy: a rule in force refuses it",
     "hack": "hack: it would be credited for what it does not do",
 }
-VOID = "void: it says nothing about the candidate"  # whatever the verdict's kind
-QUICK = ("eager", "tuned_eager", "cuda_graph")  # baselines that nothing must be compiled for
+# How a void verdict is printed, whatever its kind.
+VOID = "void: it says nothing about the candidate"
+# Baselines that nothing must be compiled for.
+QUICK = ("eager", "tuned_eager", "cuda_graph")
 
 
 def run(arguments: argparse.Namespace) -> int:

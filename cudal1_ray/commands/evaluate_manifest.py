@@ -19,8 +19,10 @@ from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem
 
-_LINES = 20  # of progress, where there is no terminal
-INTERRUPTED = 130  # exit code of a command that Ctrl-C ended, as shells have it
+# Lines of progress, where there is no terminal.
+_LINES = 20
+# Exit code of a command that Ctrl-C ended, as shells have it.
+INTERRUPTED = 130
 
 
 def evaluate_manifest(manifest: str, out: str, config: Config, over_ray: bool = False, as_json: bool = False) -> int:

@@ -27,8 +27,10 @@ from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.problems.kernelbench import kernelbench_id
 
 GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
-THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p of fast_p, as KernelBench's analysis has them
-UNBUILT = frozenset({"unparsable", "compile_error", "missing_model"})  # reasons of what KernelBench calls not compiled
+# Values of p in fast_p, as in KernelBench's analysis.
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+# Reasons of what KernelBench calls not compiled.
+UNBUILT = frozenset({"unparsable", "compile_error", "missing_model"})
 
 
 def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = False, as_json: bool = False) -> int:

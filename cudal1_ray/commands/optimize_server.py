@@ -11,7 +11,8 @@ from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.errors import UserError
 from cudal1_ray.integrations.evaluators import server_root
 
-PATIENCE = 120  # attempts to reach a server again that was there before
+# Attempts to reach a server again that was there before.
+PATIENCE = 120
 PAUSE_S = 1.0
 
 

@@ -17,8 +17,10 @@ from cudal1_ray.settings import Key, Section, find_keys
 from cudal1_ray.settings.overrides import suggest
 from cudal1_ray.settings.presets import Preset
 
-_WIDTH = 100  # characters of a printed line
-_VALUE_WIDTH = 60  # characters to which settings with their values are padded, in a list of them
+# Characters of a printed line.
+_WIDTH = 100
+# Characters to which settings with their values are padded, in a list of them.
+_VALUE_WIDTH = 60
 
 
 @dataclass(frozen=True)

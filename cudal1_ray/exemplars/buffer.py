@@ -24,8 +24,10 @@ from cudal1_ray.exemplars.segment import Segment, by_problem, index_exemplars, i
 from cudal1_ray.exemplars.storage import BufferManifest, Shard
 from cudal1_ray.exemplars.view import ProblemView
 
-_TAIL_ROWS = 1024  # this many new exemplars stay Python objects before they become a segment
-_SHARD_ROWS = 16_384  # shards are merged up to this size; each keeps one file open
+# New exemplars that stay Python objects before they become a segment.
+_TAIL_ROWS = 1024
+# Rows up to which shards are merged; each keeps one file open.
+_SHARD_ROWS = 16_384
 _READ_ATTEMPTS = 5
 
 

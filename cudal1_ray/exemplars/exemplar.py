@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from cudal1_ray.exemplars.features import CodeFeatures, code_features
 from cudal1_ray.source.normal_form import normalise_code
 
-ID_LENGTH = 20  # hexadecimal digits: 80 bits, a collision among a million exemplars has a chance below 1e-12
+# Hexadecimal digits: 80 bits, a collision among a million exemplars has a chance below 1e-12.
+ID_LENGTH = 20
 
 
 @dataclass(frozen=True)

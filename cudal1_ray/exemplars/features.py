@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SKETCH_BITS = 64
-_SHINGLE = 8  # bytes: the width of a machine word, so that all shingles of a text are one view of it
+# Bytes of a shingle: the width of a machine word, so that all shingles of a text are one view of it.
+_SHINGLE = 8
 _COUNTERS = 1024
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # SplitMix64
 

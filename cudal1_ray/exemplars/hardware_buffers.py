@@ -17,7 +17,8 @@ from cudal1_ray.exemplars.exemplar import Exemplar
 from cudal1_ray.files import write_atomically
 
 NAME = "hardware.json"
-CARRIED = "withheld.json"  # hacks are hacks on any hardware
+# The file that is carried over to other hardware: hacks are hacks on any.
+CARRIED = "withheld.json"
 
 
 def switch(folder: Path, hardware: str) -> Path | None:

@@ -27,8 +27,10 @@ from cudal1_ray.source.normal_form import normalise_code
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-_ADDED = {"detail", *dict(FEATURES)}  # columns that shards of earlier versions lack
-_REPETITIVE = ["problem_id", "parent_ids.list.element", "reasons.list.element"]  # columns worth a dictionary
+# Columns that shards of earlier versions lack.
+_ADDED = {"detail", *dict(FEATURES)}
+# Columns worth a dictionary.
+_REPETITIVE = ["problem_id", "parent_ids.list.element", "reasons.list.element"]
 
 
 @dataclass(frozen=True)

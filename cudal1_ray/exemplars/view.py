@@ -10,7 +10,8 @@ import numpy as np
 
 from cudal1_ray.exemplars.parents import ParentLists
 
-_NOT_GIVEN: Any = None  # a column that `ProblemView` fills with zeros
+# A column that `ProblemView` fills with zeros.
+_NOT_GIVEN: Any = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.files.atomic import write_atomically
 
-TAIL_BYTES = 8192  # of a file, in which its last line is looked for: some ten times a row of metrics
+# Bytes at the end of a file in which its last line is looked for: some ten times a row of metrics.
+TAIL_BYTES = 8192
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.files.locks import lock_file
 
 _PREFIX = "cudal1-"
-_MARK = ".owner"  # locked for as long as the process lives that made the folder
+# File that is locked for as long as the process lives that made the folder.
+_MARK = ".owner"
 
 
 class OwnedFolder(Closable):

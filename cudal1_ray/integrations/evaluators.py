@@ -15,8 +15,10 @@ from cudal1_ray.problems import Problem
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.pool import EvaluatorPool
 
-_IN_FLIGHT = 16  # requests to a server at once; it queues them for its own evaluators
-_TIMEOUT_S = 600.0  # of one answer; the slowest candidates of KernelBench take some minutes
+# Requests to a server at once; it queues them for its own evaluators.
+_IN_FLIGHT = 16
+# Seconds of one answer; the slowest candidates of KernelBench take some minutes.
+_TIMEOUT_S = 600.0
 
 
 class CandidateEvaluator(Protocol):

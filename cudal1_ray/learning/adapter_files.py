@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
-SUFFIXES = {"lora_a": ".lora_A.weight", "lora_b": ".lora_B.weight"}  # ours -> PEFT's
+# Names of adapters here and in PEFT.
+SUFFIXES = {"lora_a": ".lora_A.weight", "lora_b": ".lora_B.weight"}
 
 # Keys of an adapter_config.json that make it compute something else than this module does, and the values that do not.
 PLAIN = {"use_dora": False, "use_rslora": False, "bias": "none", "modules_to_save": None, "rank_pattern": {}}

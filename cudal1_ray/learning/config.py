@@ -12,7 +12,8 @@ from cudal1_ray.settings import bounded, check_values, one_of
 ATTENTIONS = ("auto", "varlen", "segments", "sdpa", "eager", "flash_attention_2", "flex_attention")
 SCHEDULES = ("constant", "linear", "cosine")
 OFFLOADS = ("none", "cpu", "nvme")
-SHAPE = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "max_position")  # of a scratch policy
+# Settings of the shape of a scratch policy.
+SHAPE = ("hidden_size", "layers", "heads", "intermediate_size", "vocab_size", "max_position")
 
 
 @dataclass

@@ -13,7 +13,8 @@ from cudal1_ray.problems.tables import column_names, read_rows, table_files, tex
 from cudal1_ray.source.text import clean_text, decode_source
 
 BUNDLED = "bundled"
-KERNELBENCH = "kernelbench"  # the kernels that this project wrote for KernelBench's training problems
+# Name of the kernels that this project wrote for KernelBench's training problems.
+KERNELBENCH = "kernelbench"
 _KERNELBENCH_FILE = Path(__file__).parent / "corpus" / "kernelbench_kernels.parquet"
 # Columns that name the problem: `problem` with a run's problem id, or KernelBench's number beside its level.
 _PROBLEM_COLUMNS = ("problem", "problem_id")

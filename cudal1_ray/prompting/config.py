@@ -8,7 +8,8 @@ from pathlib import Path
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings import bounded, check_values, several_of
 
-TEMPLATES = Path(__file__).parent / "templates"  # of each style, a folder
+# Folder with a folder of templates for each style.
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass

@@ -16,7 +16,8 @@ from cudal1_ray.rewards.staged import staged_reward
 if TYPE_CHECKING:
     from cudal1_ray.evaluation import Verdict
 
-NORMAL_95 = 1.96  # standard errors on each side of a 95% interval
+# Standard errors on each side of a 95% interval.
+NORMAL_95 = 1.96
 
 RewardFunction = Callable[["Verdict", float, RewardsConfig], float]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from cudal1_ray.rewards.config import RewardsConfig
 
-_RUN = ""  # the key under which run-wide statistics are kept; no problem has an empty id
+# The key under which run-wide statistics are kept; no problem has an empty id.
+_RUN = ""
 
 
 class RunningStatistics:

@@ -24,9 +24,11 @@ from cudal1_ray.rollout.types import (
     version_segments,
 )
 
-SCORE_BATCH = 16  # sequences scored together
+# Sequences scored together.
+SCORE_BATCH = 16
 ABORTED = "aborted"
-COMPACT_BELOW = 0.75  # finished rows are dropped from the batch once fewer than this fraction is alive
+# Share of living rows below which finished ones are dropped from the batch.
+COMPACT_BELOW = 0.75
 
 
 @dataclass

@@ -27,14 +27,16 @@ from cudal1_ray.serving.endpoint import EndpointDeployment
 from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
 from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
 
-MARGIN_S = 30.0  # Ray Serve's own time limit comes after ours, which answers in a form that clients know
+# Seconds by which Ray Serve's own time limit is after this server's, which answers in a form that clients know.
+MARGIN_S = 30.0
 # Of every process of Ray Serve that is started by us: children inherit what the controller has.
 PROCESSES = {
     "RAY_worker_niceness": "0",  # Ray's own 15 lets any caller on the same machine take the engine's cores
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1.0",  # it looks after replicas this often; at 0.1 s that costs some CPU
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",  # Ray's 100 ms wakes every replica ten times a second
 }
-LOW_PRIORITY = {"RAY_worker_niceness": "15"}  # compilers and candidates give way to requests
+# Environment of compilers and candidates, which give way to requests.
+LOW_PRIORITY = {"RAY_worker_niceness": "15"}
 # Of the Ray that is started here, where the environment does not set it. Its defaults are made for clusters; on
 # one machine, what watches the engine takes from the engine.
 PRIVATE_RAY = {
@@ -50,8 +52,10 @@ PRIVATE_RAY = {
     "RAY_report_worker_backlog_interval_ms": "10000",
 }
 QUIET = {"log_level": "WARNING", "enable_access_log": False}
-EVALUATIONS_PER_REPLICA = 16  # that wait at or run in one evaluator, which takes them in turns by itself
-CLAIM_S = 60.0  # an earlier server has this long to leave the folder of jobs
+# Evaluations that wait at or run in one evaluator, which takes them in turns by itself.
+EVALUATIONS_PER_REPLICA = 16
+# Seconds that an earlier server has to leave the folder of jobs.
+CLAIM_S = 60.0
 FOR_EVER_S = 1e9
 
 

@@ -29,7 +29,8 @@ from cudal1_ray.settings.presets import Preset, find_presets
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 
 
-ENDPOINT = "endpoint"  # policy=endpoint: the policy is behind policy.url
+# Value of policy where the policy is behind policy.url.
+ENDPOINT = "endpoint"
 
 
 @dataclass

@@ -29,9 +29,12 @@ from cudal1_ray.serving.weights.request_barrier import VersionHeader
 from cudal1_ray.serving.weights.routes import weights_router
 from cudal1_ray.serving.weights.versions import Weights, take_copy
 
-TELL_EVERY_S = 5.0  # seconds between lines of a replica that loads
-ANSWER_S = 5.0  # seconds after which an engine without an answer is not ready
-SILENCE_S = 25.0  # nor alive after so long; Ray Serve waits for 30 s, and asks three times
+# Seconds between lines of a replica that loads.
+TELL_EVERY_S = 5.0
+# Seconds after which an engine without an answer is not ready.
+ANSWER_S = 5.0
+# Seconds after which it is not alive; Ray Serve waits for 30 s, and asks three times.
+SILENCE_S = 25.0
 _logger = logging.getLogger("cudal1.serving")
 
 

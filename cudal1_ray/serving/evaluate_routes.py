@@ -15,7 +15,8 @@ from cudal1_ray.serving.access.middleware import error_body
 from cudal1_ray.serving.optimize.forms import ErrorForm
 from cudal1_ray.source.text import clean_text
 
-MAX_CHARACTERS = 1 << 18  # of a problem or a candidate; KernelBench's longest file has 20,000
+# Characters of a problem or a candidate; KernelBench's longest file has 20,000.
+MAX_CHARACTERS = 1 << 18
 
 
 class EvaluateRequest(BaseModel):

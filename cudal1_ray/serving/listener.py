@@ -16,8 +16,10 @@ import uvicorn
 
 from cudal1_ray.serving.access.http_protocol import BoundedProtocol
 
-KEEP_ALIVE_S = 65  # clients give an idle connection up after some 5 s; where both ends do at once, a request is lost
-TAKE_OVER_S = 30.0  # how long the port may still be held by the replica before this one
+# Seconds of an idle connection: clients give it up after some 5; where both ends do at once, a request is lost.
+KEEP_ALIVE_S = 65
+# Seconds for which the port may still be held by the replica before this one.
+TAKE_OVER_S = 30.0
 
 
 class Listener:

@@ -35,7 +35,8 @@ class Bounds:
 
 
 UNDECLARED = Bounds(least=0)
-_BITS = 63  # of a whole number without its sign: what PyTorch and Arrow hold
+# Bits of a whole number without its sign: what PyTorch and Arrow hold.
+_BITS = 63
 _METADATA, _CHOICES = "bounds", "choices"
 
 

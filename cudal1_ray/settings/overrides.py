@@ -17,8 +17,10 @@ from cudal1_ray.settings.keys import Key, Section
 from cudal1_ray.settings.presets import Preset
 
 _SWEEP_FUNCTION = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
-_CLOSENESS = 0.6  # difflib's ratio from which a name is suggested; its own default
-_MOST_SIBLINGS = 12  # settings of a section that a message names; longer lists have a command of their own
+# Ratio of difflib from which a name is suggested; its own default.
+_CLOSENESS = 0.6
+# Most settings of a section that a message names; longer lists have a command of their own.
+_MOST_SIBLINGS = 12
 
 
 class Overrides:

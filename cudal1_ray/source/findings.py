@@ -72,7 +72,8 @@ _CALLS = {
 _BY_CALL = {name: reason for reason, names in _CALLS.items() for name in names}
 # Of the CUDA runtime and of torch's C++ side, by any way that leads there (ctypes, mangled names).
 _OF_LIBRARIES = (("l2_persist", re.compile(r"cudaDeviceSetLimit|cuCtxSetLimit|cu(da)?CtxResetPersistingL2Cache")),)
-_OWN_PACKAGE = __name__.partition(".")[0]  # a candidate has no business with what evaluates it
+# Name of this package, which a candidate has no business with.
+_OWN_PACKAGE = __name__.partition(".")[0]
 # Namespaces that belong to others, besides all that is imported: assigning into them replaces what all code uses.
 _FOREIGN = (
     "torch",

@@ -11,8 +11,10 @@ from cudal1_ray.source.names import FUNCTIONS, Function, Names, parameters
 from cudal1_ray.source.nodes import ALLOCATORS, METADATA, METADATA_CALLS, assignments, last_name, root_name
 
 _ENTRIES = ("forward", "__call__")
-_ROUNDS = 8  # passes over the tree until what is derived from an input is known; chains of names are short
-_NAMESAKES = 16  # functions of one name, at most, whose calls are followed
+# Passes over the tree until what is derived from an input is known; chains of names are short.
+_ROUNDS = 8
+# Most functions of one name whose calls are followed.
+_NAMESAKES = 16
 # Calls that prepare a graph.
 _CAPTURES = {"CUDAGraph", "graph", "capture_begin", "make_graphed_callables"}
 # Errors that leave a candidate something honest to do: smaller pieces, another library, a new entry.

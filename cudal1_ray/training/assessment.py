@@ -30,7 +30,8 @@ UNTRAINED = "untrained"
 # Seed of the draw of `fixed_problems`.
 PROBLEM_DRAW = 1
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
-FASTER = (1.0, 1.2)  # fast_p: the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517)
+# Values of p in fast_p, the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517).
+FASTER = (1.0, 1.2)
 
 
 def assess(session: Session, stage: str) -> None:

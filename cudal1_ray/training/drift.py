@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from cudal1_ray.training.crew import Crew
 
 PROBES = 4
-PROBE_TOKENS = 1024  # of prompt and completion together: an engine makes all their logits at once
+# Tokens of prompt and completion together: an engine makes all their logits at once.
+PROBE_TOKENS = 1024
 
 
 def probes(samples: Sequence[EvaluatedSample]) -> list[TrainingSequence]:

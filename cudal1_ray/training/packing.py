@@ -24,7 +24,8 @@ from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.run_folder import RunFolder
 
 FORMAT = 1
-HEADER_BYTES = 4096  # a header line is shorter
+# Bytes that a header line is shorter than.
+HEADER_BYTES = 4096
 MIB = 1 << 20
 # What surely does not fit is not even compressed: JSON of metrics and verdicts shrinks to a twelfth, weights hardly
 # (a run of 1.5 B with adapters: 561 MiB of an optimiser took a minute, to be left out of 110 MiB).

@@ -25,8 +25,10 @@ from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpo
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import check_corpus, seed_exemplars
 
-FINGERPRINT_BYTES = 1 << 20  # of each file's beginning and end that go into a policy's fingerprint
-MEMBERS_OF_A_TOKENIZER = 8  # drawn of each bundled training problem: each number that one may hold is then in several
+# Bytes of each file's beginning and end that go into a policy's fingerprint.
+FINGERPRINT_BYTES = 1 << 20
+# Members drawn of each bundled training problem: each number that one may hold is then in several.
+MEMBERS_OF_A_TOKENIZER = 8
 
 
 @dataclass(frozen=True)

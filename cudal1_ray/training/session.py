@@ -28,7 +28,8 @@ from cudal1_ray.training.sampling import EvaluatedSample, Sampler
 from cudal1_ray.training.signal_metrics import signal_metrics
 from cudal1_ray.training.stopping import Stopper
 
-MEASURED_AGAIN = 4  # exemplars of each problem, where a run moves to other hardware: as many as two prompts show
+# Exemplars of each problem, where a run moves to other hardware: as many as two prompts show.
+MEASURED_AGAIN = 4
 # Problems that a note lists by name.
 NAMED_PROBLEMS = 5
 

@@ -66,6 +66,13 @@ def test_find_empty_constants_when_a_constant_is_one_names_it():
     assert [finding.text for finding in words.find_empty_constants(source)] == ["GIVEN", "_HERE"]
 
 
+def test_find_trailing_comments_when_a_constant_has_one_names_it():
+    source = (
+        "# Seconds of a turn.\nTURN_S = 1.0\nREST_S = 2.0  # of a device\nimport x  # noqa\nROWS = 3  # fmt: skip\n"
+    )
+    assert [(finding.line, finding.text) for finding in words.find_trailing_comments(source)] == [(3, "# of a device")]
+
+
 def test_find_names_when_a_binding_is_forbidden_names_it():
     source = "def f(keeper):\n    desk = keeper\n    self.workshop = desk\n\nclass Keeper: ...\n"
     assert [(found.line, found.text) for found in words.find_names(source)] == [

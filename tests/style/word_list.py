@@ -81,6 +81,8 @@ NO_VERBS = frozenset(
 )
 # What a test's name states: test_<what>_when_<condition>_<result>.
 TEST_NAME = re.compile(r"test_[a-z0-9_]+_when_[a-z0-9_]+")
+# Comments that tools read.
+DIRECTIVE = re.compile(r"# (?:fmt|noqa|type)\b")
 DOUBLE_TICKS = re.compile(r"(?<!`)``(?!`)[^`\n]+``(?!`)")
 PEOPLE = re.compile(r"\b(?:author|contributor|maintainer|people|reader|user)s?\W+$", re.IGNORECASE)  # they may be "who"
 
@@ -174,6 +176,19 @@ def find_empty_constants(source: str, file: str = "") -> Iterator[Finding]:
                     yield Finding(file, node.lineno, target.id, "what it is: GIVEN arguments are ARGUMENTS")
 
 
+def find_trailing_comments(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each module-level constant on whose line a comment stands: it has a complete one above it."""
+    lines = source.splitlines()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno == node.end_lineno:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            rest = lines[node.lineno - 1].encode()[node.end_col_offset :].decode().strip()
+            if isinstance(target, ast.Name) and target.id.isupper() and rest and not DIRECTIVE.match(rest):
+                yield Finding(
+                    file, node.lineno, rest, "one complete sentence above the constant: unit, meaning, source"
+                )
+
+
 def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each docstring of a Python source that quotes code in double backticks: docstrings are Markdown here."""
     for node in nodes_of(source):
@@ -242,6 +257,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
             findings += find_test_names(text, name)
         if not name.startswith((*CANDIDATES, *EVALUATOR)):
             findings += [*find_reports(text, name), *find_empty_constants(text, name)]
+        if not name.startswith(("tests/", *EVALUATOR)):
+            findings += find_trailing_comments(text, name)
         if not name.startswith(CANDIDATES):
             findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
         if not name.startswith((*CANDIDATES, *TEMPLATES)):

@@ -18,7 +18,8 @@ from cudal1_ray.exemplars.exemplar import Exemplar, identity_of
 from cudal1_ray.exemplars.features import CodeFeatures
 from cudal1_ray.exemplars.strategies import BUNDLED
 
-NO_CODE = "unparsable"  # a completion that holds no candidate makes no exemplar
+# Reason of a completion that holds no candidate, and so makes no exemplar.
+NO_CODE = "unparsable"
 _FAILED_LOG = float(np.log(FAILURE_IN_GEOMEAN))
 
 
@@ -111,7 +112,7 @@ class _Population:
         return [[members[i] for i in drawn] for members, drawn in zip(self._members, draws, strict=True)]
 
     def take(self, answers: Written, prompts: Sequence[Sequence[_Member]], step: int) -> float:
-        """Measure and inserts what is new; returns the mean log speedup of all that was written."""
+        """Measure and insert what is new; return the mean log speedup of all that was written."""
         true_log = self._world.true_log(answers.masks, answers.variants)
         measured = np.exp(true_log + self._world.noise * self._rng.standard_normal(true_log.shape))
         parents = [tuple(member.identity for member in prompt) for prompt in prompts]

@@ -11,9 +11,12 @@ from benchmarks.exemplars.simulation.recorded import Recorded, RecordedProblem
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.features import OPERATIONS, SKETCH_BITS
 
-_SLOWEST = 0.05  # speedup; interfering techniques make nothing slower than this
-_BASE_WEIGHT = 3.0  # of what all codes of a problem share, against one technique, in their sketches
-_CHARACTERS = (40, 240)  # that a technique adds to a code
+# Least speedup: interfering techniques make nothing slower than this.
+_SLOWEST = 0.05
+# Weight of what all codes of a problem share, against one technique, in their sketches.
+_BASE_WEIGHT = 3.0
+# Characters that a technique adds to a code, from and to.
+_CHARACTERS = (40, 240)
 _BASE_CHARACTERS = 600
 
 

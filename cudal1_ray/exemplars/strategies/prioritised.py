@@ -9,7 +9,8 @@ import numpy as np
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.exemplars.view import Draw, ProblemView, pick
 
-_REFERENCE_SPEEDUP = 1.0  # what a prompt without exemplars shows: the reference alone
+# Speedup that a prompt without exemplars shows: the reference alone.
+_REFERENCE_SPEEDUP = 1.0
 
 
 def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:

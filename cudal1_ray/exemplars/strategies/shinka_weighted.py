@@ -7,7 +7,8 @@ import numpy as np
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.exemplars.view import Draw, ProblemView, draw_softmax
 
-_LEAST_SPREAD = 1e-6  # of the speedups, where they are all the same; ShinkaEvolve's figure
+# Least spread of the speedups, where they are all the same; ShinkaEvolve's figure.
+_LEAST_SPREAD = 1e-6
 
 
 def shinka_weighted(view: ProblemView, count: int, rng: np.random.Generator, config: ExemplarsConfig) -> Draw:

@@ -21,7 +21,8 @@ from cudal1_ray.rollout.transports.base import NamedTensors, WeightOffer, Weight
 from cudal1_ray.rollout.transports.buckets import BucketLayout, pack
 
 log = logging.getLogger(__name__)
-POLL_S = (2e-5, 1e-3)  # between two looks at a broadcast: at first, and at most
+# Seconds between two looks at a broadcast: at first, and at most.
+POLL_S = (2e-5, 1e-3)
 
 
 class BroadcastPublisher(WeightPublisher):

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from cudal1_ray.rollout.transports.base import NamedTensors
 
-ALIGNMENT = 16  # bytes: a view as any dtype must start at a multiple of its size
+# Bytes: a view as any dtype must start at a multiple of its size.
+ALIGNMENT = 16
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from cudal1_ray.rollout.transports.base import NamedTensors, WeightOffer, Weight
 from cudal1_ray.rollout.transports.buckets import BucketLayout, pack
 
 TRANSPORT = "ipc"
-DEVICE_ARGUMENT = 6  # place of the device's number in what torch shares a CUDA tensor as; numbers differ by process
+# Place of the device's number in what torch shares a CUDA tensor as; numbers differ by process.
+DEVICE_ARGUMENT = 6
 
 
 class IpcPublisher(WeightPublisher):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from cudal1_ray.serving.access.keys import KeyFile, KnownKey
 from cudal1_ray.serving.config import SecurityConfig
 
-ANONYMOUS = KnownKey("anonymous", "")  # where no keys are configured
+# The key of every request where no keys are configured.
+ANONYMOUS = KnownKey("anonymous", "")
 
 
 @dataclass(frozen=True)

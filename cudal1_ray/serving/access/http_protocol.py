@@ -11,7 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD_TIMEOUT_S = 15.0  # from its first byte, or from the connection, to the blank line at its end
+# Seconds from a head's first byte, or from the connection, to the blank line at its end.
+HEAD_TIMEOUT_S = 15.0
 MAX_HEAD_BYTES = 64 << 10
 
 _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

@@ -36,8 +36,10 @@ HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 ]
-OWN_CHOICE = (b"content-security-policy", b"cache-control")  # a route that sends these itself knows better
-HEALTH_PATHS = ("/healthz", "/health")  # of Kubernetes, and of vLLM's and SGLang's own servers: the same answer at each
+# Headers that a route may choose itself.
+OWN_CHOICE = (b"content-security-policy", b"cache-control")
+# Paths of Kubernetes, and of vLLM's and SGLang's own servers: the same answer at each.
+HEALTH_PATHS = ("/healthz", "/health")
 _logger = logging.getLogger("cudal1.serving")
 
 

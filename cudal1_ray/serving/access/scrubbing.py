@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_PATH = re.compile(r"(?<![\w./])(?:/[\w.+@~-]+){2,}/?")  # an absolute path of some file system
+# An absolute path of some file system.
+_PATH = re.compile(r"(?<![\w./])(?:/[\w.+@~-]+){2,}/?")
 _ROUTE = re.compile(r"/(?:v1|healthz?|metrics)\b")
 
 

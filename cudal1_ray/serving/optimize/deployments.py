@@ -25,7 +25,8 @@ from cudal1_ray.serving.optimize.local import encoder, speedup_goals
 from cudal1_ray.serving.optimize.rounds import Optimizer, WrittenAnswer
 from cudal1_ray.serving.optimize.winner import optimize
 
-CLAIM_S = 60.0  # seconds for an earlier job queue, which this one replaces, to end
+# Seconds for an earlier job queue, which this one replaces, to end.
+CLAIM_S = 60.0
 
 
 @serve.deployment

@@ -10,7 +10,8 @@ from typing import Any
 from cudal1_ray.serving.optimize.job_queue import JobQueue, Refused, Submission
 from cudal1_ray.serving.optimize.jobs import OptimizeJob
 
-IN_LIST = ("found", "speedup", "speedup_low", "speedup_high")  # of a result: a list is to be looked at, one job has all
+# Fields of a result in a list, which is an overview; one job has all.
+IN_LIST = ("found", "speedup", "speedup_low", "speedup_high")
 
 
 class JobRequests:

@@ -17,7 +17,8 @@ from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.optimize.rounds import PriorExemplars
 from cudal1_ray.source.normal_form import normalise_code
 
-_SEED = 0  # the same module starts from the same exemplars
+# Seed of the draw: the same module starts from the same exemplars.
+_SEED = 0
 
 
 class KnownProblems:

@@ -25,9 +25,12 @@ from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.optimize.costs import Costs
 from cudal1_ray.serving.optimize.jobs import JobSettings
 
-PER_PROMPT = 4  # candidates per drawn set of exemplars: several sets a round, several answers to each
-SHOWN_CHARACTERS = 4000  # of an analysis, in events and results
-FAULTS = ("reference_error", "degenerate_input")  # reasons that are the module's own
+# Candidates per drawn set of exemplars: several sets a round, several answers to each.
+PER_PROMPT = 4
+# Characters of an analysis in events and results.
+SHOWN_CHARACTERS = 4000
+# Reasons that are the module's own.
+FAULTS = ("reference_error", "degenerate_input")
 
 Emit = Callable[[dict[str, Any]], None]
 

@@ -18,7 +18,8 @@ from starlette.staticfiles import StaticFiles
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
 from cudal1_ray.serving.config import ServingConfig
 
-OPEN_PATHS = ("/", "/settings.json", "/static/")  # to be had without a key
+# Paths that need no key.
+OPEN_PATHS = ("/", "/settings.json", "/static/")
 # No script, style, font, image or connection but this server's own; nothing inline; no text turned into markup.
 POLICY = "; ".join(
     [
@@ -33,7 +34,8 @@ POLICY = "; ".join(
 )
 STATIC = Path(__file__).parent / "static"
 _FOREVER = "public, max-age=31536000, immutable"
-_HASHED = re.compile(r"-[0-9a-f]{12}\.\w+")  # a name that changes with the contents
+# A name that changes with the contents.
+_HASHED = re.compile(r"-[0-9a-f]{12}\.\w+")
 
 
 def mount_page(app: FastAPI, config: ServingConfig) -> None:

@@ -20,8 +20,10 @@ from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import newest_policy
 from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
 
-SILENT_S = 15.0  # a replica that has not asked for so long is gone
-ASK_AGAIN_S = 5.0  # how long a replica that has nothing to do is kept waiting for an answer
+# Seconds after which a replica that has not asked is gone.
+SILENT_S = 15.0
+# Seconds for which a replica that has nothing to do is kept waiting for an answer.
+ASK_AGAIN_S = 5.0
 _logger = logging.getLogger("cudal1.serving")
 
 # Copies a folder for a version and checks it against what is served; raises UserError. Runs where torch is.
