@@ -248,7 +248,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="what is better (default: max)")
     parser.add_argument("--window", type=int, default=3, help="steps that a score is the mean of (default: 3)")
     parser.add_argument("--grace", type=int, default=4, help="steps before a run may be stopped (default: 4)")
-    parser.add_argument("--factor", type=float, default=2.0, help="1 in so many goes on (default: 2)")
+    parser.add_argument(
+        "--factor", type=float, default=2.0, help="of the runs at a rung, one in FACTOR goes on (default: 2)"
+    )
     return parser
 
 

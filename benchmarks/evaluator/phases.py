@@ -81,7 +81,7 @@ def together(counting: CountedPool, candidates: list[Candidate], best: BestSpeed
 
 
 def of_slots(config: Any, steps: Mapping[str, list[Candidate]], seconds: float, report: Callable[[Row], None]) -> None:
-    """Evaluate the candidates of each step side by side, for so long at most, and reports the phases of that time;
+    """Evaluate the candidates of each step side by side for `seconds`, and report the phases of that time;
     then this process ends, and with it the candidates that are in flight. The step "" is none: its candidates come as
     those of a benchmark of many problems do.
     """
@@ -176,7 +176,7 @@ def of_a_candidate(rows: Iterable[Row]) -> Row:
 
 
 def steps_of(path: Path, problems: Iterable[Any], most: int) -> dict[str, list[Candidate]]:
-    """Return the distinct candidates of a run by step, in the order of the file; at most so many, in whole steps."""
+    """Return the distinct candidates of a run by step, in the order of the file; at most `most`, in whole steps."""
     by_id = {problem.problem_id: problem for problem in problems}
     steps: dict[str, dict[tuple[str, str], Candidate]] = {}
     for row in pq.read_table(path, columns=["step", "problem_id", "code"]).to_pylist():

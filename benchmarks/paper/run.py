@@ -184,7 +184,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--start", choices=("stage1", "stage2"), default="stage2", help="of stage 3's arms")
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
     parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="all runs end within so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="minutes within which all runs end")
     parser.add_argument(
         "--gpus", nargs="+", default=[""], metavar="GPU", help="as many runs at once, each with its GPU"
     )

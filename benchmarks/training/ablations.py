@@ -329,7 +329,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help=", ".join(ARMS))
     parser.add_argument("--runs", type=Path, default=Path("runs/ablations"), help="folder of the runs")
     parser.add_argument("--base-runs", type=Path, help="folder with runs seed-N whose first two stages are taken over")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="no run is started after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="minutes after which no run is started")
     parser.add_argument("--out", type=Path, help="default: a new file; with --write-docs the newest")
     parser.add_argument("--docs", type=Path, default=Path("docs/ablations.md"))
     parser.add_argument("--write-docs", action="store_true", help="only write the results into the page; runs nothing")

@@ -18,8 +18,10 @@ class RoleConfig:
     # Over nodes: DEFAULT fills one before the next | SPREAD takes them in turn.
     scheduling: str = one_of("DEFAULT", "SPREAD")
     threads: int = bounded(1, least=1)  # OpenMP threads of each member
-    call_timeout_s: float = bounded(600.0, above=0)  # a member that answers no call for so long is killed and replaced
-    start_timeout_s: float = bounded(600.0, above=0)  # a member that is not ready after so long failed to start
+    call_timeout_s: float = bounded(
+        600.0, above=0
+    )  # seconds after which a member that answers no call is killed and replaced
+    start_timeout_s: float = bounded(600.0, above=0)  # seconds after which a member that is not ready failed to start
 
 
 @dataclass

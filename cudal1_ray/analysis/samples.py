@@ -25,7 +25,7 @@ class SampleFilter:
         steps: first and last step.
         order: one of ORDERS; "worst" has rejected samples first, then the slowest.
         assessed: samples of assessments instead of those of training.
-        limit: at most so many; 0 takes all.
+        limit: most samples; 0 takes all.
     """
 
     problem: str = ""

@@ -254,7 +254,7 @@ def build_parser() -> argparse.ArgumentParser:
     samples.add_argument("--assessed", action="store_true", help="samples of assessments (held-out problems are there)")
     samples.add_argument("--prompt", action="store_true", help="with the prompt of each")
     samples.add_argument("--list", action="store_true", dest="brief", help="one line each, without their text")
-    samples.add_argument("--limit", type=int, default=20, help="at most so many; 0: all (default: 20)")
+    samples.add_argument("--limit", type=int, default=20, help="most samples shown; 0: all (default: 20)")
     samples.add_argument("--json", action="store_true", help="one JSON object a line")
     samples.set_defaults(order="latest")
 
@@ -267,7 +267,7 @@ def build_parser() -> argparse.ArgumentParser:
     pack.add_argument("run_folder", help="for example runs/demo")
     pack.add_argument("pack_file", nargs="?", metavar="out", help="the file to write (default: <run>.pack)")
     pack.add_argument("--limit-mib", type=float, default=60.0, help="of all that is written (default: 60)")
-    pack.add_argument("--split-mib", type=float, help="write pieces of at most so much, <out>.001 and so on")
+    pack.add_argument("--split-mib", type=float, help="most MiB of a piece: writes <out>.001 and so on")
 
     unpack = commands.add_parser(
         "unpack",

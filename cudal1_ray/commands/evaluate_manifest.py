@@ -120,7 +120,7 @@ def progress(console: Console, total: int, earlier_rows: Iterable[Mapping[str, A
             text = f"[green]{counts['accepted']} accepted[/] [red]{counts['rejected']} rejected[/]"
             bar.update(task, advance=1, description=text)
 
-        def tell(row: Mapping[str, Any]) -> None:
+        def count_row(row: Mapping[str, Any]) -> None:
             show(row)
             done = sum(counts.values())
             if not console.is_terminal and (done == total or done % max(1, total // _LINES) == 0):
@@ -129,7 +129,7 @@ def progress(console: Console, total: int, earlier_rows: Iterable[Mapping[str, A
 
         for row in earlier_rows:
             show(row)
-        yield tell
+        yield count_row
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

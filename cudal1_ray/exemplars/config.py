@@ -58,8 +58,8 @@ class ExemplarsConfig:
     # island: after this many accepted exemplars of a problem, the best of each island joins the next; 0: never.
     # OpenEvolve: every 50 generations.
     island_migrate_every: int = 32
-    # power_law, shinka_weighted, openevolve_mix: only so many of the fastest take part, or are the elite of
-    # openevolve_mix; 0: all accepted. ShinkaEvolve: 40. OpenEvolve: 100.
+    # power_law, shinka_weighted, openevolve_mix: the number of the fastest that take part, or are the elite
+    # of openevolve_mix; 0: all accepted. ShinkaEvolve: 40. OpenEvolve: 100.
     archive_size: int = 40
     # power_law: exponent alpha of P ~ rank^-alpha. ShinkaEvolve: 1.
     power_law_alpha: float = 1.0

@@ -64,7 +64,7 @@ class ProblemView:
         """Return int64[m]: positions of the accepted exemplars from fast to slow, the earlier of equals first.
 
         Args:
-            limit: only so many, the fastest, when it is above 0.
+            limit: most exemplars, the fastest ones, when it is above 0.
         """
         positions = self.accepted()
         speedup = self.speedup[positions]

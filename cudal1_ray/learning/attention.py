@@ -80,7 +80,7 @@ def varlen_attention(
         attention_mask: none is needed, and none is looked at.
         cu_seq_lens_q: [S + 1] int32, where sequences begin, and T; None where every row is one sequence.
         max_length_q: tokens of the longest.
-        sliding_window: a token sees so many tokens, itself included; None: all before it.
+        sliding_window: tokens that a token sees, itself included; None: all before it.
 
     Returns:
         [1, T, heads, size], None.

@@ -147,7 +147,7 @@ class LearnerConfig:
     # Lay sequences end to end in one row instead of padding them. No attention crosses from one to the next; the rows
     # that ranks compute at the same time hold about the same number of tokens.
     packing: bool = False
-    # Logits are made for so many tokens at a time; beyond it they are made a second time in the backward pass.
+    # Tokens for which logits are made at a time; of more, they are made a second time in the backward pass.
     logit_chunk_tokens: int = bounded(8192, least=1)
     # Matrix products of training steps in bfloat16, weights and log-probabilities of `score` still in fp32.
     autocast: bool = False

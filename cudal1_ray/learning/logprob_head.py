@@ -26,7 +26,7 @@ class LogprobHead(nn.Module):
 
     Args:
         linear: the output matrix, [V, hidden] and perhaps a bias.
-        chunk_tokens: of more tokens than this, logits are made for so many at a time.
+        chunk_tokens: most tokens for which logits are made at a time.
         compiled: what follows each chunk's logits is compiled into passes over them in their own precision; else they
             are written down in fp32 up to four times.
     """

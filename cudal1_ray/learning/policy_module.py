@@ -19,7 +19,7 @@ class PolicyModule(nn.Module):
 
     Args:
         model: with `model.get_output_embeddings()` a plain linear layer.
-        logit_chunk_tokens: logits are made for so many tokens at a time; beyond it, again in the backward pass.
+        logit_chunk_tokens: tokens for which logits are made at a time; of more, again in the backward pass.
         autocast: matrix products in bfloat16, when asked for by `forward`.
         compiled: as `LogprobHead` takes it.
 

@@ -28,7 +28,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_position: int = 2
 
     Args:
         texts: Python files and answers.
-        vocab_size: at most so many tokens, 256 bytes and 3 special ones (`<pad>` 0, `<bos>` 1, `<eos>` 2) included;
+        vocab_size: most tokens, 256 bytes and 3 special ones (`<pad>` 0, `<bos>` 1, `<eos>` 2) included;
             fewer where `texts` has too few pairs to merge.
         max_position: recorded as the longest input.
 

@@ -35,7 +35,7 @@ class ProblemsConfig:
     # Families to keep (bundled problems have one). Empty: all. A family that does not exist is an error.
     families: list[str] = field(default_factory=list)
 
-    # Keep at most so many problems of each split, in the order of their ids. None: all.
+    # Most problems of each split that are kept, in the order of their ids. None: all.
     limit: int | None = bounded(None, least=1)
 
     # Which side of the split to keep. KernelBench's levels 1 to 3 are split by the

@@ -61,7 +61,7 @@ class ReplicasConfig:
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each
     threads: int = bounded(1, least=1)  # OpenMP threads of each
-    start_timeout_s: float = 600.0  # a replica that is not up after so long has failed to start
+    start_timeout_s: float = 600.0  # seconds after which a replica that is not up has failed to start
 
 
 @dataclass
@@ -77,7 +77,7 @@ class WeightsConfig:
     # Folders that such a request may take weights from; empty: the run that is served.
     roots: list[str] = field(default_factory=list)
     store_dir: str = "runs/weights"  # copies of what is rolled in, the last two of each server
-    # Requests under way get so long to end with the weights they began with; the others continue with the new ones.
+    # Seconds for requests under way to end with the weights they began with; the others continue with the new ones.
     finish_timeout_s: float = 10.0
 
 
@@ -89,7 +89,7 @@ class SecurityConfig:
     requests_per_minute: float = bounded(6000.0, above=0)  # per key, on average; a minute's worth may come at once
     max_concurrent: int = bounded(256, least=1)  # requests under way at once, per key
     max_body_kib: int = bounded(1024, least=1)  # largest request body
-    body_timeout_s: float = bounded(20.0, above=0)  # a body that has not arrived after so long is given up
+    body_timeout_s: float = bounded(20.0, above=0)  # seconds after which a body that has not arrived is given up
     request_timeout_s: float = bounded(600.0, above=0)  # a request is answered, streams included, within this time
     metrics_need_key: bool = False  # /metrics asks for a key too; /health and /healthz never do
 
@@ -121,7 +121,7 @@ class OptimizeConfig:
     evaluators: int = bounded(1, least=1)  # replicas that evaluate candidates, a device each
     evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
-    # Beside one replica on a machine's CPU, evaluators start with the first job, and end after so long without one.
+    # Beside one replica on a machine's CPU, evaluators start with the first job, and end after these seconds without.
     evaluator_idle_s: float = 600.0
 
 

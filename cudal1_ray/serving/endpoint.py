@@ -30,7 +30,7 @@ from cudal1_ray.serving.weights.routes import weights_router
 from cudal1_ray.serving.weights.versions import Weights, take_copy
 
 # Seconds between lines of a replica that loads.
-TELL_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 # Seconds after which an engine without an answer is not ready.
 ANSWER_S = 5.0
 # Seconds after which it is not alive; Ray Serve waits for 30 s, and asks three times.
@@ -124,7 +124,7 @@ class EndpointDeployment:
                 await asyncio.sleep(1.0)
 
     async def _change_weights(self, weights: Weights) -> None:
-        telling = asyncio.create_task(self._tell_loading())
+        reporting = asyncio.create_task(self._report_loading())
         fault = ""
         try:
             self._weight_metrics.updated(await self._engine.change_weights(weights))
@@ -133,12 +133,12 @@ class EndpointDeployment:
             self._weight_metrics.failed()
             _logger.error("weights %s could not be loaded; this replica is replaced", weights.source, exc_info=error)
         finally:
-            telling.cancel()
+            reporting.cancel()
         await self._coordinator.report_loaded(self._replica_id, weights.version, fault)
 
-    async def _tell_loading(self) -> None:
+    async def _report_loading(self) -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(REPORT_EVERY_S)
             await self._coordinator.report_loading(self._replica_id)
 
     async def _health(self) -> Response:

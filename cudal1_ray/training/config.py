@@ -147,7 +147,7 @@ class AssessmentConfig:
 class CheckpointConfig:
     """How often a run saves what it needs to continue, and how much of it stays."""
 
-    # Steps between checkpoints; a killed run repeats at most so many. With the optimiser of all weights one has
+    # Steps between checkpoints; a killed run repeats at most that many. With the optimiser of all weights one has
     # 14 bytes a parameter: 20 GB at 1.5 B.
     every_steps: int = bounded(10, least=1)
     min_free_mib: int = 256  # a run stops with a message, not in the middle of a write, when less is free on its disk

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class Quota:
-    """Which completions count: the first `n` to finish in each of the first `groups` groups to have so many.
+    """Which completions count: the first `n` to finish in each of the first `groups` groups to have `n`.
 
     Attributes:
         chosen: keys of the completions that count; complete once the quota is `full`.

@@ -65,7 +65,7 @@ class Plan:
         prompts: one per group.
         n: completions wanted of each.
         sampling: temperature, length, seed; its `n` is ignored: each completion is a request of its own.
-        extra_groups: of the prompts, so many may go without: those whose completions finish last.
+        extra_groups: prompts that may go without, those whose completions finish last.
         extra_completions: asked for in each group beyond `n`: the first `n` to finish are taken.
     """
 

@@ -69,7 +69,7 @@ def saying(text: str) -> Behaviour:
 
 
 def failing(status: int, times: int, then: Behaviour) -> Behaviour:
-    """Fail so many times, then behave."""
+    """Return a behaviour that fails `times` times, then is another."""
     left = [times]
 
     def behave(handler: ChatHandler, prompt: str) -> None:

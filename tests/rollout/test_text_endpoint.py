@@ -30,7 +30,7 @@ def answer(text: str, **choice) -> str:
 
 
 def refusing(status: int, body: str, times: int, headers: dict[str, str] | None = None):
-    """Return a handler that answers so many requests with an error, and the others with "fine"."""
+    """Return a handler that answers the first requests with an error, and the others with "fine"."""
     left = [times]
 
     def behave(handler, _):

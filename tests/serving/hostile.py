@@ -1,4 +1,4 @@
-"""Callers that mean it ill: bodies, sources and whole connections. The same ones in every run."""
+"""Hostile callers: bodies, sources and whole connections. The same ones in every run."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def attacks(key: str) -> Iterator[Attack]:
 
 
 def strike(port: int, attack: Attack, quiet_s: float) -> list[int]:
-    """Send an attack, and return the statuses of what comes back until the connection ends, or is silent so long."""
+    """Send an attack; return the statuses of the answers until the connection ends, or is silent for too long."""
     heard = b""
     with socket.create_connection(("127.0.0.1", port), timeout=30.0) as connection:
         try:
@@ -279,7 +279,7 @@ class SlowCallers:
                 continue
 
     def rid_of(self, within_s: float, tick: Callable[[], None]) -> int:
-        """Return how many the server has let go of by then, while they go on dripping."""
+        """Return how many the server has dropped by then, while they go on dripping."""
         deadline, closed = time.monotonic() + within_s, 0
         while time.monotonic() < deadline and closed < len(self._connections):
             tick()

@@ -102,7 +102,7 @@ class Streamers:
             client.result()  # raises what a stream raised
 
     def wait_for_each(self, more: int) -> None:
-        """Wait until every client has ended so many streams more."""
+        """Wait until every client has ended `more` further streams."""
         targets = [len(ended) + more for ended in self.streams]
         while any(len(ended) < count for ended, count in zip(self.streams, targets, strict=True)):
             for client in self._running:

@@ -1,4 +1,4 @@
-"""The whole endpoint, by OpenAI's own client, by callers that mean it ill, and to its end by a signal."""
+"""The whole endpoint, by OpenAI's own client, by hostile callers, and to its end by a signal."""
 
 from __future__ import annotations
 

@@ -104,9 +104,10 @@ def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path):
     assert [finding.text for finding in words.check(tmp_path / "test_evil.py", tmp_path)] == ["test_evil"]
 
 
-def test_find_reports_when_a_comment_or_docstring_tells_names_its_line():
-    source = 'def f(says):\n    """Return it.\n\n    It says so.\n    """\n    return "tell"  # as told\n'
-    assert [(finding.line, finding.text) for finding in words.find_reports(source)] == [(6, "told"), (4, "says")]
+def test_find_code_words_when_a_comment_or_docstring_tells_names_its_line():
+    source = 'def f(says):\n    """Return it.\n\n    It says so."""\n    return 1  # at most so many, so long as told\n'
+    places = [(finding.line, finding.text) for finding in words.find_code_words(source)]
+    assert places == [(5, "told"), (5, "so many"), (4, "says")]
 
 
 @pytest.mark.parametrize("name", ["test_the_queue_is_fair", "test_when_empty_it_ends", "test_Queue_when_full_waits"])

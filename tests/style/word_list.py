@@ -37,8 +37,12 @@ WORDS = {
     r"but for": "except",
     r"as of": "see, or since",
 }
-# The same in comments and docstrings of code; a page may say something to its reader.
-REPORTS = re.compile(r"\b(?:say|says|said|saying|tell|tells|told|telling)\b", re.IGNORECASE)
+# The same in comments and docstrings of code; a page may say something to its reader, and count so many of it.
+CODE_WORDS = {
+    r"say|says|said|saying|tell|tells|told|telling": "report, record, print, state, show, or distinguish",
+    r"so (?:many|much|long)(?! (?:as|that)\b)": "the number by its name: at most `limit`, seconds after which",
+    r"lets? go of": "drop, release, or close",
+}
 # Its comments were written before that rule.
 EVALUATOR = ("cudal1_ray/evaluation/", "tests/evaluation/")
 # Parts of names that are no nouns of the field, and roles of a play.
@@ -128,8 +132,8 @@ def bindings(source: str) -> Iterator[tuple[ast.AST, str, int]]:
             yield node, node.name, node.lineno
 
 
-def find_reports(source: str, file: str = "") -> Iterator[Finding]:
-    """Yield each word of `REPORTS` in the comments and docstrings of a Python source, with its line."""
+def find_code_words(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each word of `CODE_WORDS` in the comments and docstrings of a Python source, with its line."""
     texts = [
         (token.start[0], token.string)
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -140,9 +144,9 @@ def find_reports(source: str, file: str = "") -> Iterator[Finding]:
             if ast.get_docstring(node):
                 texts.append((node.body[0].lineno, node.body[0].value.value))
     for line, text in texts:
-        for match in REPORTS.finditer(text):
-            advice = "report, record, print, state, show, or distinguish"
-            yield Finding(file, line + text.count("\n", 0, match.start()), match[0], advice)
+        for pattern, advice in CODE_WORDS.items():
+            for match in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
+                yield Finding(file, line + text.count("\n", 0, match.start()), match[0], advice)
 
 
 def find_names(source: str, file: str = "") -> Iterator[Finding]:
@@ -256,7 +260,7 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
         if name.startswith("tests/") and not name.startswith(CANDIDATES):
             findings += find_test_names(text, name)
         if not name.startswith((*CANDIDATES, *EVALUATOR)):
-            findings += [*find_reports(text, name), *find_empty_constants(text, name)]
+            findings += [*find_code_words(text, name), *find_empty_constants(text, name)]
         if not name.startswith(("tests/", *EVALUATOR)):
             findings += find_trailing_comments(text, name)
         if not name.startswith(CANDIDATES):

@@ -246,7 +246,7 @@ class Optimizer:
         event["analysis"], event["design"] = answer.analysis[:SHOWN_CHARACTERS], answer.design[:SHOWN_CHARACTERS]
         identity = self.problem.problem_id
         if answer.code is None:
-            self._tell(event, Verdict.unparsable(identity, answer.error))
+            self._report(event, Verdict.unparsable(identity, answer.error))
             return
         candidate = event["candidate"] = exemplar_id(identity, answer.code)
         if candidate in self._evaluated:  # or being evaluated: policies repeat themselves, also within a round
@@ -269,9 +269,9 @@ class Optimizer:
             )
             self.buffer.insert([exemplar])
             self.record.texts[candidate] = (event["analysis"], event["design"])
-        self._tell(event, verdict)
+        self._report(event, verdict)
 
-    def _tell(self, event: dict[str, Any], verdict: Verdict) -> None:
+    def _report(self, event: dict[str, Any], verdict: Verdict) -> None:
         self.record.candidates += 1
         self.emit(event | described(verdict))
 

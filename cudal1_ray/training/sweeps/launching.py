@@ -20,7 +20,7 @@ from cudal1_ray.training.sweeps.reservation import Reservation, inside
 from cudal1_ray.training.sweeps.table import SweepTable
 
 POLL_S = 0.5
-# So long the next job waits at most for the actors of a job larger than a node to take their places.
+# Most seconds that the next job waits for the actors of a job larger than a node to take their places.
 SETTLE_S = 600.0
 # Seconds that a driver has, once asked to stop, to stop its actors and to close its files.
 GOODBYE_S = 20.0

@@ -44,7 +44,7 @@ class SweepTable:
         else:
             done = sum(state == "finished" for state in self._states.values())
             before = f", {done} of them finished before" if done else ""
-            self._say(f"sweep of {len(self._jobs)} runs in {self._folder}{before}")
+            self._print(f"sweep of {len(self._jobs)} runs in {self._folder}{before}")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -56,7 +56,7 @@ class SweepTable:
         self._states[job.name] = "running"
         self._spans[job.name] = (time.monotonic(), None)
         if not self._live:
-            self._say(f"started      {job.name}")
+            self._print(f"started      {job.name}")
 
     def ended(self, job: SweepJob, state: str, cause: str) -> None:
         self._states[job.name], self._causes[job.name] = state, cause
@@ -64,7 +64,7 @@ class SweepTable:
         self._spans[job.name] = (start, time.monotonic())
         if not self._live:
             why = f": {cause}; log: {self._folder / 'logs' / job.name}.log" if state == "failed" else ""
-            self._say(f"{state:<12} {job.name} after {self._minutes(job.name)} min{why}")
+            self._print(f"{state:<12} {job.name} after {self._minutes(job.name)} min{why}")
 
     def refresh(self) -> None:
         if self._live:
@@ -99,5 +99,5 @@ class SweepTable:
         start, end = self._spans[name]
         return f"{((end or time.monotonic()) - start) / 60:.1f}"
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)

@@ -19,7 +19,7 @@ SOURCE = load_problems(ProblemsConfig())[0].source
 
 
 class Work:
-    """Jobs that go on until they are let go."""
+    """Jobs that go on until they are released."""
 
     def __init__(self):
         self.let_go, self.begun, self.before = asyncio.Event(), [], []
