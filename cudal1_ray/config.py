@@ -57,7 +57,7 @@ class Config:
     name: str = "demo"
     # Folder of all runs.
     runs_dir: str = "runs"
-    # Of everything that is drawn: initial weights, prompts, exemplars, completions.
+    # Seed of everything that is drawn: initial weights, prompts, exemplars, completions.
     seed: int = 1
     # all | sft | self_supervised | contrastive: the stage to run; or several, as in sft+contrastive.
     stage: str = "all"

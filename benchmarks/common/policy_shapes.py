@@ -44,7 +44,7 @@ def write_configured_policy(config: Config, folder: Path, option: str) -> None:
     """Write the configured policy from scratch, with a tokenizer made of the configured problems beside it.
 
     Args:
-        option: of the command, which takes the folder of another policy.
+        option: the command's option that takes the folder of another policy.
 
     Raises:
         UserError: naming the option when the configured policy has no shape to be made in.

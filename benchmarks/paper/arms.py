@@ -20,7 +20,7 @@ class Arm:
         label: in the table.
         stage: that its run takes the policy through; empty: the base model as it is, of which nothing is trained.
         start: the arm whose final policy it starts from; empty: the base model.
-        settings: of its run.
+        settings: those of its run.
         every_seed: for all seeds, or for the first alone.
     """
 

@@ -49,7 +49,7 @@ class Table:
 
     Args:
         runner: starts processes; its overrides are those of all runs.
-        samples: of each problem, in an assessment.
+        samples: samples of each problem in an assessment.
         assessed: problems of each split, in an assessment; None takes all.
         arms: where each starts.
     """

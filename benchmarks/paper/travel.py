@@ -24,8 +24,8 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     Args:
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
         out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
-        limit_mib: of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to what is
-            needed; one whose needs do not fit is left out, and its line states it.
+        limit_mib: most MiB of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to
+            what is needed; one whose needs do not fit is left out, and its line states it.
 
     Raises:
         UserError: the results alone do not fit.

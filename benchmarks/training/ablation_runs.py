@@ -47,7 +47,7 @@ class Runner:
     """Starts runs one after another, and remembers what became of each.
 
     Attributes:
-        folder: of the runs. `attempts.jsonl` there has one row for every process; `logs/` has what they printed.
+        folder: the runs' folder. `attempts.jsonl` there has one row for every process; `logs/` has what they printed.
         deadline: `time.monotonic()` after which no run is started.
         overrides: settings that all runs share.
         failed: by run, why its last attempt by this command failed.

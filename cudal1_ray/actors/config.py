@@ -28,7 +28,7 @@ class RoleConfig:
 class ClusterConfig:
     """Where the actors live. `address: null` starts Ray inside this process and stops it at the end."""
 
-    address: str | None = None  # of a running Ray cluster ("auto", "ray://..."); null: start one here
+    address: str | None = None  # address of a running Ray cluster ("auto", "ray://..."); null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here; roles below share them
     num_gpus: int | None = None  # GPUs of the Ray that is started here; null: all it finds
     object_store_mib: int = 512  # shared memory of the Ray that is started here, MiB

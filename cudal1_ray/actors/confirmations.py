@@ -40,8 +40,8 @@ class Confirmations:
     to the same within 10% (2nd). A third measurement decides between two that differ.
 
     Args:
-        config: of the evaluation, with its own limits.
-        members: of the fleet; of one nothing is asked again here, it confirms by itself.
+        config: the evaluation's, with its own limits.
+        members: number of the fleet's members; a single one confirms by itself, and is not asked again.
     """
 
     def __init__(self, config: EvaluationConfig, members: int) -> None:

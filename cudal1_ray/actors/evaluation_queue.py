@@ -32,8 +32,8 @@ class EvaluationQueue:
     measured by another member as well, see `Confirmations`.
 
     Args:
-        best: of each problem; candidates are held against it as it is when they are handed out, and it learns of every
-            verdict. Without it the argument of `submit` counts.
+        best: best speedup of each problem; candidates are held against it as it is when they are handed out, and it
+            learns of every verdict. Without it the argument of `submit` counts.
     """
 
     def __init__(self, fleet: Fleet, config: EvaluationConfig, best: BestSpeedups | None = None) -> None:

@@ -100,8 +100,8 @@ class LearnerGroup:
     """All ranks of the learner as one.
 
     Args:
-        rollout: of the engines that the weights are for: how they travel, and how far the log-probabilities of engine
-            and learner may be apart.
+        rollout: settings of the engines that the weights are for: how they travel, and how far the log-probabilities
+            of engine and learner may be apart.
         shares_gpu: hands cached GPU memory back after every update.
 
     Raises, from every method:

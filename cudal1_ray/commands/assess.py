@@ -27,10 +27,10 @@ class AssessmentRequest:
 
     Attributes:
         policies: as `policy_assessment.find_policy` takes them.
-        splits: of the problems.
+        splits: those of the problems.
         with_exemplars: prompts with the run's exemplars as well as without.
-        samples: of each problem; None takes `assessment.samples_per_problem`.
-        problems: of each split, the same ones in every run; None takes all.
+        samples: samples of each problem; None takes `assessment.samples_per_problem`.
+        problems: problems of each split, the same ones in every run; None takes all.
     """
 
     policies: list[str]

@@ -170,7 +170,7 @@ class VerdictFile(Closable):
 
     Args:
         path: the file; its folder is made.
-        pairs: of the manifest, to recognise rows that are about something else now.
+        pairs: those of the manifest, to recognise rows that are about something else now.
 
     Raises:
         UserError: when it is no file, another command writes it, a line is no verdict, or a row of this manifest's ids

@@ -21,7 +21,7 @@ class OwnedFolder(Closable):
     """A new folder, `cudal1-<kind>-...`, open to its owner alone; a context manager.
 
     Args:
-        kind: of it; what processes that are no more have left, of whichever kind, is removed first.
+        kind: part of the folder's name. Folders of any kind that ended processes left are removed first.
     """
 
     def __init__(self, kind: str) -> None:

@@ -67,7 +67,7 @@ class RemoteEvaluator:
     """Evaluates through the `/v1/evaluate` endpoint of `cudal1 serve`, which owns the device.
 
     Args:
-        url: of the server, such as "http://gpu-host:8000".
+        url: the server's, such as "http://gpu-host:8000".
         key: API key; empty where the server takes requests without one.
 
     Raises:

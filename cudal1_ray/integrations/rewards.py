@@ -42,7 +42,7 @@ class CompletionScorer(Closable):
     """Scores completions: takes the candidate out of the text, evaluates it, and turns the verdict into a reward.
 
     Args:
-        url: of a `cudal1 serve`, whose evaluator is used; empty: this machine's device.
+        url: address of a `cudal1 serve`, whose evaluator is used; empty: this machine's device.
         key: API key of that server.
         device: "cuda" or "cpu", where there is no `url`.
         settings: overrides as on the command line, such as `["evaluation.rules.own_kernel=required"]`.

@@ -149,7 +149,7 @@ def _flash_options(left: int, scaling: float, size: int, grouped: bool) -> dict[
 
     Args:
         left: tokens before itself that a token sees; -1 for all.
-        size: of a head.
+        size: size of a head.
         grouped: several query heads share a key/value head.
     """
     accepted = _FLASH_PARAMETERS

@@ -181,7 +181,7 @@ def group_parts(groups: Sequence[int], parts: int) -> int:
     """Return how many minibatches come of a batch: at most `parts`, and no more than it has groups.
 
     Args:
-        groups: of each sequence; -1 where it has none, and is a group of its own.
+        groups: group of each sequence; -1 where it has none, and is a group of its own.
     """
     return min(parts, len(_members(groups)))
 

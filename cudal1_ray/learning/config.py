@@ -98,7 +98,7 @@ class AlgorithmConfig:
     # tokens: sum over all tokens / their number (DAPO) | sequences: mean over sequences of their mean (GRPO, GSPO)
     # | constant: sum over tokens / (sequences x loss_constant_tokens) (Dr. GRPO, arXiv 2503.20783).
     loss_normalisation: str = one_of("tokens", "sequences", "constant")
-    loss_constant_tokens: int = bounded(512, least=1)  # of loss_normalisation=constant
+    loss_constant_tokens: int = bounded(512, least=1)  # tokens that loss_normalisation=constant divides by
     # Weight of an entropy bonus.
     entropy_coef: float = 0.0
     # Passes over a batch of completions.
@@ -138,8 +138,8 @@ class LearnerConfig:
     # Muon's learning rate is the stage's times this.
     muon_rate_factor: float = 6.0
     weight_decay: float = 0.0  # decoupled, of AdamW and Muon
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])  # of AdamW: decay of the two moments
-    epsilon: float = 1e-8  # of AdamW: added to the root of the second moment
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.95])  # decay of AdamW's two moments
+    epsilon: float = 1e-8  # number that AdamW adds to the root of the second moment
     # Gradients of a larger norm are scaled down to it; 0 never does.
     max_grad_norm: float = 1.0
     # Tokens of one micro-batch, padding included: what memory allows; has no influence on the result.

@@ -62,12 +62,12 @@ class Learner:
     """Trains the policy found at `model_path`.
 
     Args:
-        config: of the learner.
+        config: the learner's.
         policy: how the policy computes (precision, attention, adapters); its `path` is not used.
         model_path: Hugging Face folder or hub name, or GGUF file, of the policy to start from.
         rank, world_size: which of how many learners this is; each has a process of its own.
         rendezvous: host and free port of rank 0; not needed when there is one rank.
-        seed: of the order of minibatches and of fresh adapters.
+        seed: decides the order of minibatches and fresh adapters.
 
     Attributes:
         attention: what the policy computes attention with; "auto" never, but what was chosen for it.
@@ -142,7 +142,7 @@ class Learner:
         Args:
             learning_rate: after warm-up.
             total_steps: optimiser steps of the stage, if known; linear and cosine schedules need it.
-            schedule: of the learning rate; None takes `config.schedule`.
+            schedule: the learning rate's; None takes `config.schedule`.
             resumed: the stage was under way when the checkpoint just loaded was made; else the optimiser's memory is
                 cleared and the schedule starts at its first step.
             temperature: log-probabilities of policy-gradient updates are those at this sampling temperature.

@@ -103,7 +103,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         """Return log-probabilities and entropies, computed in pieces of `chunk` rows.
 
         Args:
-            dtype: of the matrix products; the softmax is in fp32.
+            dtype: type of the matrix products; the softmax is in fp32.
             steps: `_score` and `_slope`.
         """
         with_entropy, matrix = entropies != "none", weight.to(dtype)

@@ -26,7 +26,7 @@ def add_adapters(blocks: nn.Module, rank: int, alpha: float, seed: int) -> int:
 
     Args:
         blocks: the model without its output matrix.
-        seed: of A; torch's global generator is left alone.
+        seed: decides A; torch's global generator is left alone.
     """
     generator = torch.Generator().manual_seed(seed)
     added = 0

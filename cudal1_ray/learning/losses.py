@@ -106,7 +106,7 @@ def aggregate(
         segments: [N].
         normalisation: "tokens" (DAPO, arXiv 2503.14476, eq. 8) | "sequences" (GRPO, arXiv 2402.03300, eq. 3)
             | "constant" (Dr. GRPO, arXiv 2503.20783, section 3.2).
-        denominator: of the *whole* batch, from `loss_denominator`.
+        denominator: the *whole* batch's, from `loss_denominator`.
 
     Returns:
         scalar.
@@ -121,7 +121,7 @@ def loss_denominator(lengths: list[int], weights: list[float], normalisation: st
 
     Args:
         lengths: tokens of each completion of the whole batch, over all ranks and micro-batches.
-        weights: of each sequence.
+        weights: weight of each sequence.
     """
     if normalisation == "tokens":
         total = sum(length * weight for length, weight in zip(lengths, weights, strict=True))

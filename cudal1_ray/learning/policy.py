@@ -22,7 +22,7 @@ def build_policy(
 
     Args:
         texts: what a scratch policy's tokenizer is learnt from; unused for others.
-        seed: of a scratch policy's weights; torch's global generator is left as it was.
+        seed: decides a scratch policy's weights; torch's global generator is left as it was.
 
     Raises:
         UserError: when a field or the path does not work.

@@ -91,7 +91,7 @@ def policy_loss(batch: TokenBatch, config: AlgorithmConfig, denominator: float) 
     """Return this micro-batch's share of the batch's loss, and sums over its tokens for the metrics.
 
     Args:
-        denominator: of the whole batch, from `losses.loss_denominator`.
+        denominator: the whole batch's, from `losses.loss_denominator`.
 
     Returns:
         loss: scalar with gradient.

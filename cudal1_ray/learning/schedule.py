@@ -16,7 +16,7 @@ class LearningRateSchedule:
         peak: learning rate after warm-up.
         kind: constant | linear | cosine.
         warmup_steps: the first of them already moves, the last has the peak.
-        total_steps: of the stage, at which linear and cosine have reached `final_share` x peak and stay there.
+        total_steps: steps of the stage, at which linear and cosine have reached `final_share` x peak and stay there.
     """
 
     peak: float

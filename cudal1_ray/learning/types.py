@@ -14,9 +14,9 @@ class TrainingSequence:
         completion_token_ids: at least one token, the end token included where the policy wrote one.
         sampling_logprobs: natural log-probability of each completion token under the distribution it was sampled
             from; empty for supervised fine-tuning, where nothing was sampled.
-        advantage: of the whole completion; each of its tokens is given it.
+        advantage: that of the whole completion; each of its tokens is given it.
         weight: share of this sequence in the loss, and in the loss's denominator; 0 leaves it out.
-        policy_version: of the policy that wrote the completion.
+        policy_version: version of the policy that wrote the completion.
         group: number of its prompt in the batch: minibatches keep groups whole. -1: of no group.
     """
 

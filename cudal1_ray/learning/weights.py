@@ -28,7 +28,7 @@ def build_module(
 
     Args:
         settings: DeepSpeed's configuration; under ZeRO-3 it makes transformers load each rank's share only.
-        seed: of fresh adapters.
+        seed: decides fresh adapters.
         attention: what to compute it with, from `attention.choose_attention`.
 
     Raises:

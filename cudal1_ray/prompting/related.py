@@ -23,7 +23,7 @@ class RelatedKernels:
     """Looks up kernels of the problems nearest to a given problem.
 
     Args:
-        problems: of which kernels may be shown: those of the training split.
+        problems: those of the training split, whose kernels may be shown.
         entries: candidates with a measured speedup; of each problem the fastest counts that is faster than its
             reference and not too long.
         count: kernels for each prompt, each of another problem.

@@ -27,8 +27,8 @@ def build_engine(config: RolloutConfig, model_path: str, adapter: AdapterShape |
     """Start the engine that the configuration names on the Hugging Face model folder `model_path`.
 
     Args:
-        adapter: of the policy, where low-rank adapters are what trains: an engine that can serves them beside the
-            weights of the folder, and weight updates then hold nothing else; see `RolloutEngine.adapter`.
+        adapter: shape of the policy's, where low-rank adapters are what trains: an engine that can serves them beside
+            the weights of the folder, and weight updates then hold nothing else; see `RolloutEngine.adapter`.
 
     Raises:
         UserError: a field of the configuration is wrong, or the engine's package is not installed.

@@ -34,8 +34,8 @@ class RolloutConfig:
 
     engine: str = one_of("vllm", "transformers")  # vllm | transformers
     device: str = one_of("cpu", "cuda")  # cpu | cuda
-    # Of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as in the checkpoint. bfloat16 on a
-    # CPU is faster but moves log-probabilities by up to 0.2.
+    # Type of weights, activations and KV cache: float32 | bfloat16 | float16 | auto, as in the checkpoint. bfloat16 on
+    # a CPU is faster but moves log-probabilities by up to 0.2.
     dtype: str = one_of("float32", "bfloat16", "float16", "auto")
     # Prompt and completion together stay below this many tokens: here those of prompting's defaults, 3,072, with what a
     # chat template adds.
@@ -60,7 +60,7 @@ class RolloutConfig:
     # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS). On busy cores two were up to nine times
     # slower than one.
     threads: int | None = None
-    seed: int = 0  # of completions that are drawn without a seed of their own
+    seed: int = 0  # seed of completions that have none of their own
     # vllm: every completion has a seed of its own, and is the same draw when it is asked for again. On a GPU vLLM then
     # draws one completion after another, and every step takes longer.
     seed_completions: bool = True
@@ -72,7 +72,7 @@ class RolloutConfig:
     # Alarm when engine and learner disagree by more than this, nats per token: the mean over a step's tokens of
     # |log p (engine) - log p (learner)|.
     drift_band: float = bounded(0.1, above=0)
-    log_level: str = one_of("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # of vLLM's own messages
+    log_level: str = one_of("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # level of vLLM's own messages
 
 
 def check_rollout_config(config: RolloutConfig) -> None:

@@ -58,7 +58,7 @@ class EndpointClient:
         """Raise UserError naming the field that cannot work.
 
         Args:
-            section: of the configuration, for messages.
+            section: name of the section of the configuration, for messages.
         """
         self._config, self._section = config, section
         if not config.url.startswith(("http://", "https://")):

@@ -86,7 +86,7 @@ def version_segments(cuts: Sequence[tuple[int, int]], tokens: int) -> tuple[tupl
 
     Args:
         cuts: (tokens there were, policy version from then on) in order, the first with 0 tokens.
-        tokens: of the finished completion.
+        tokens: number of tokens of the finished completion.
 
     Returns:
         (tokens, policy version) of each stretch that has any; at least one.

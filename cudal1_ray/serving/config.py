@@ -104,11 +104,11 @@ class OptimizeConfig:
     known_run: str = ""  # a run's folder: a module that is one of its problems starts from the run's best exemplars
     known_exemplars: int = 4  # how many of them are measured here, and shown to the policy where they hold
     rounds: int = bounded(4, least=1)  # rounds of contrastive prompting; a request may ask for fewer or more
-    max_rounds: int = 32  # that a request may ask for
+    max_rounds: int = 32  # most rounds that a request may ask for
     samples_per_round: int = bounded(8, least=1)  # candidates written per round; a request may ask for fewer or more
-    max_samples_per_round: int = 64  # that a request may ask for
+    max_samples_per_round: int = 64  # most samples of a round that a request may ask for
     time_limit_s: float = 600.0  # a job ends with what it has by then; a request may ask for less
-    temperature: float = 1.0  # of sampling candidates
+    temperature: float = 1.0  # temperature at which candidates are sampled
     min_speedup: float = 1.01  # below this, measured again at the end, the answer is "nothing faster found"
     confirm: int = bounded(3, least=1)  # how many of the fastest candidates are measured again before one is named
     # What the winner is measured against besides; one that this device has not is reported as missing, with the reason.
@@ -117,7 +117,7 @@ class OptimizeConfig:
     max_source_kib: int = bounded(64, least=1)  # largest module
     max_running: int = bounded(2, least=1)  # jobs worked on at once; further ones wait
     max_jobs_per_key: int = bounded(16, least=1)  # jobs of one key that wait or run
-    seed: int = 1  # of what is drawn in a job: exemplars and completions
+    seed: int = 1  # seed of what is drawn in a job: exemplars and completions
     evaluators: int = bounded(1, least=1)  # replicas that evaluate candidates, a device each
     evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
@@ -130,17 +130,17 @@ class ServingConfig:
     """One application of `cudal1 serve`."""
 
     policy: ServedPolicyConfig = field(default_factory=ServedPolicyConfig)
-    name: str = "cudal1"  # of the Ray Serve application
+    name: str = "cudal1"  # name of the Ray Serve application
     host: str = "127.0.0.1"  # 0.0.0.0 answers other machines too, and then wants keys
     port: int = bounded(8000, least=1, most=65535)  # what clients connect to, 1 to 65535
     # What listens at the port. replica: the one replica itself, as vLLM's own server would; proxy: Ray Serve, which
     # spreads requests over several; auto: replica where replicas.max=1 on a Ray started here.
     front: str = one_of("auto", "replica", "proxy")
-    drain_timeout_s: float = 60.0  # after SIGTERM, requests under way get this long to end
-    address: str | None = None  # of a running Ray cluster; null: start one here
+    drain_timeout_s: float = 60.0  # seconds that requests under way have to end after SIGTERM
+    address: str | None = None  # address of a running Ray cluster; null: start one here
     num_cpus: int = 8  # logical CPUs of the Ray that is started here
     object_store_mib: int = 256  # shared memory of the Ray that is started here, MiB
-    server_id: str = ""  # set at every start
+    server_id: str = ""  # names one start of the server; the server sets it
     replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)

@@ -18,11 +18,11 @@ def find_origins(
     """Return what set each setting last, by dotted path; a setting that is not there has its schema's default.
 
     Args:
-        files: of conf/ in the order of composing: path below it without suffix, and the section that it fills
+        files: those of conf/ in the order of composing: path below it without suffix, and the section that it fills
             ("" for files that set several).
-        presets: of `find_presets`, by group.
+        presets: those of `find_presets`, by group.
         groups: those that the command line chooses a preset of; other files are named by their path.
-        overrides: of single settings, on the command line.
+        overrides: single settings on the command line.
     """
     by_path = {f"{group}/{preset.name}": preset for group, members in presets.items() for preset in members}
     origins: dict[str, str] = {}

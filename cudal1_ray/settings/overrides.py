@@ -27,8 +27,8 @@ class Overrides:
     """The overrides that a schema and the presets of its groups allow.
 
     Args:
-        keys: of `find_keys`.
-        presets: of `find_presets`.
+        keys: those of `find_keys`.
+        presets: those of `find_presets`.
         command: as messages name it, for example "cudal1 train".
     """
 

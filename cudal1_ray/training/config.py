@@ -23,8 +23,8 @@ class SftConfig:
     recorded_verdicts: bool = True
     epochs: int = bounded(2, least=1)  # passes over the pairs; each epoch draws its contrastive prompts anew
     batch_sequences: int = bounded(8, least=1)  # sequences per optimiser step
-    # Of the stage, after warm-up. The default is customary for all weights of a pretrained policy; of adapters
-    # (policy.lora_rank) ten times as much.
+    # Learning rate of the stage, after warm-up. The default is customary for all weights of a pretrained policy; of
+    # adapters (policy.lora_rank) ten times as much.
     learning_rate: float = bounded(1e-5, least=0, most=1)
     warmup_steps: int = 5  # steps over which the learning rate rises from zero
     schedule: str = one_of("cosine", "constant", "linear")  # over the stage's known number of steps
@@ -64,7 +64,7 @@ class SelfSupervisedConfig:
     # The paper does not state how it asks here.
     exemplar_prompts: bool = True
     temperature: float = bounded(1.0, above=0)  # temperature of sampling
-    # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
+    # Learning rate of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     warmup_steps: int = 0  # optimiser steps in which the learning rate rises; then learner.schedule
     algorithm: AlgorithmConfig = field(default_factory=lambda: AlgorithmConfig(name="reinforce"))
@@ -79,7 +79,7 @@ class ContrastiveConfig:
     problems_per_step: int = bounded(8, least=1)  # problems drawn for one step, a prompt each
     group_size: int = bounded(8, least=1)  # completions per prompt: one GRPO group
     temperature: float = bounded(1.0, above=0)  # temperature of sampling; above 0 to explore
-    # Of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
+    # Learning rate of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     # Optimiser steps in which the learning rate rises to learning_rate, then follows learner.schedule. The optimiser's
     # moments are empty at the start of a stage: its first steps are as large as any, however little a batch teaches.

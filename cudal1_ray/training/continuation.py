@@ -110,7 +110,7 @@ def changes(old: dict[str, Any], new: dict[str, Any], defaults: dict[str, Any]) 
 
     Args:
         old: as the run has it. A key that is newer than the run was at its default in it.
-        defaults: of the schema.
+        defaults: those of the schema.
     """
     before, now, default = dict(_flat(old)), dict(_flat(new)), dict(_flat(defaults))
     unread = set() if now.get("policy.kind") == "scratch" else {f"policy.{name}" for name in SHAPE}

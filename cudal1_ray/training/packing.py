@@ -59,8 +59,8 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
 
     Args:
         out: the file to write; pieces get `.001` and so on behind that name.
-        limit_mib: of all files together.
-        split_mib: of each piece; None writes one.
+        limit_mib: most MiB of all files together.
+        split_mib: most MiB of a piece; None writes one.
 
     Raises:
         UserError: there is no run, or what it needs does not fit.

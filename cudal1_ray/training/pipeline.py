@@ -51,7 +51,7 @@ class Stage:
         extra_completions: asked for beyond `samples`; the first to be finished count.
         ask_again: times that a step asks for `samples` more completions of the prompts whose completions do not differ.
         min_informative_groups: groups with completions that differ, below which a step teaches nothing.
-        turns: of a completion whose candidate fails or is not faster; each further one revises the one before.
+        turns: most turns of a completion whose candidate fails or is not faster; each revises the one before.
         turn_discount: what a turn is credited of the one that revised it.
     """
 

@@ -36,7 +36,7 @@ class Beginning:
     """Where a run goes on, or starts.
 
     Attributes:
-        checkpoint: of this run, to go on from, or of another one, to start from; None: the policy as it was prepared.
+        checkpoint: one of this run, to go on from, or of another, to start from; None: the policy as it was prepared.
         own: the checkpoint is this run's.
         whole: the learner takes weights and optimiser from the checkpoint's own files.
         adapter: adapter that the learner starts with, where it does not.

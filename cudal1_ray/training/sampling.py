@@ -214,7 +214,7 @@ class Sampler:
             prompts: one per group.
             problems: by id, at least those of the prompts.
             sampling: temperature, length, seed; its `n` is ignored: each completion is a request of its own.
-            scope: of the verdict journal ("training" or "assessment").
+            scope: part of the verdict journal ("training" or "assessment").
             label: names this call; completions of an interrupted call with the same label are used again.
         """
         self.in_flight.keep([label])

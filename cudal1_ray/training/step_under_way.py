@@ -19,7 +19,7 @@ class StepUnderWay:
         groups_to_repeat: those that are to be asked again, once the engines are free.
         to_revise: samples that are to be revised, once the engines are free.
         originals: samples that the latest batch revises, one for each of its prompts; empty for other batches.
-        turn: of the latest batch.
+        turn: turn of the latest batch.
         samples: all of the step, once all candidates have verdicts and the exemplars of them are known.
     """
 

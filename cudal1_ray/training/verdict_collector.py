@@ -17,7 +17,7 @@ class VerdictCollector:
     """Verdicts for candidates as they come. Those that the journal knows, or that are pending already, cost nothing.
 
     Args:
-        scope: of the journal: verdicts of other scopes are not used.
+        scope: part of the journal: verdicts of other scopes are not used.
 
     Attributes:
         verdicts: by request id, filled by `submit` (known ones) and `collect`.

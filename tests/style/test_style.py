@@ -94,6 +94,12 @@ def test_check_when_a_word_is_forbidden_reports_file_line_and_advice(tmp_path):
     assert str(finding).startswith("page.md:3: 'Somebody': write ")
 
 
+def test_find_code_words_when_an_argument_has_no_noun_names_its_line():
+    source = 'def f(limit):\n    """Return it.\n\n    Args:\n        limit: of the files.\n    """\n'
+    (finding,) = words.find_code_words(source)
+    assert (finding.line, finding.text.strip()) == (5, "limit: of")
+
+
 def test_find_double_ticks_when_a_docstring_has_them_names_its_line():
     source = 'def f(path):\n    """Read ``path``."""\n\ndef g(path):\n    """Read `path`, no ```fence```."""\n'
     assert [(finding.line, finding.text) for finding in words.find_double_ticks(source)] == [(2, "``path``")]

@@ -42,6 +42,7 @@ CODE_WORDS = {
     r"say|says|said|saying|tell|tells|told|telling": "report, record, print, state, show, or distinguish",
     r"so (?:many|much|long)(?! (?:as|that)\b)": "the number by its name: at most `limit`, seconds after which",
     r"lets? go of": "drop, release, or close",
+    r"(?<=\n) +\w+: of": "the noun: most MiB of all files, the address of this host",
 }
 # Its comments were written before that rule.
 EVALUATOR = ("cudal1_ray/evaluation/", "tests/evaluation/")
@@ -145,7 +146,7 @@ def find_code_words(source: str, file: str = "") -> Iterator[Finding]:
                 texts.append((node.body[0].lineno, node.body[0].value.value))
     for line, text in texts:
         for pattern, advice in CODE_WORDS.items():
-            for match in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
+            for match in re.finditer(rf"(?<!\w)(?:{pattern})\b", text, re.IGNORECASE):
                 yield Finding(file, line + text.count("\n", 0, match.start()), match[0], advice)
 
 

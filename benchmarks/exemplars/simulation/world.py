@@ -76,8 +76,8 @@ def build_world(recorded: Recorded, config: WorldConfig) -> World:
 
     Each takes one recorded problem at random, with its failure rate and reasons. The steps of its ladder,
     ln(s_(k+1) / s_(k)) of the recorded speedups in order, drawn T times with replacement, are what its techniques gain.
-    A set of techniques gains the sum over its members, less, for each interfering pair in it, the larger gain of the
-    two: of such a pair only the smaller one counts, and to have the larger the other must go. All is scaled so that
+    A set of techniques gains the sum over its members, less, for each interfering pair in it, the larger gain of its
+    two: only the smaller one of such a pair counts, and to have the larger the other must go. All is scaled so that
     the empty set has the slowest recorded speedup and the best set the fastest. Variants of a set differ from one
     another as two measurements of one candidate do.
 

@@ -28,7 +28,7 @@ class ModuleText:
         name: Model or ModelNew.
         sizes: arguments of `__init__`.
         state: lines of `__init__` after `super().__init__()`, without indentation.
-        arguments: of `forward`.
+        arguments: those of `forward`.
         body: lines of `forward` with the indentation that they have beyond its own.
     """
 

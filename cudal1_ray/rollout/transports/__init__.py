@@ -38,8 +38,8 @@ def build_publisher(config: WeightSyncConfig, dtype: str, address: str) -> Weigh
     """Return the sending half that the configuration names; `in_process` has none, see `offer_of`.
 
     Args:
-        dtype: of the engines ("bfloat16"; "auto" sends the weights as they are).
-        address: of this host, as engines reach it.
+        dtype: type of the engines' weights ("bfloat16"; "auto" sends the weights as they are).
+        address: this host's, as engines reach it.
     """
     sent = None if dtype == "auto" else getattr(torch, dtype)
     bucket_bytes = config.bucket_mib << 20

@@ -29,7 +29,7 @@ class BroadcastPublisher(WeightPublisher):
     """Rank 0 of every engine's group.
 
     Args:
-        address: of this host, as engines reach it.
+        address: this host's, as engines reach it.
         bucket_bytes, dtype: as `pack` takes them.
         connect_timeout_s, transfer_timeout_s: for making a group, and for each bucket.
     """

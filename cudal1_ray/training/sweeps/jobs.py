@@ -74,7 +74,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
     """Return the jobs of one batch, every configuration composed and checked; nothing is written.
 
     Args:
-        job_overrides: of each job, every override in Hydra's grammar.
+        job_overrides: for each job every override in Hydra's grammar.
 
     Raises:
         UserError: naming the setting at fault.

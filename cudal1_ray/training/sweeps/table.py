@@ -22,7 +22,7 @@ class SweepTable:
     """A live table on a terminal; one line per start and end of a job where there is none.
 
     Args:
-        folder: of the sweep.
+        folder: the sweep's.
         jobs: all of the sweep's jobs.
         done: names of those whose run was finished before.
     """
