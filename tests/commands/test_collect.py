@@ -37,15 +37,15 @@ def test_collect_when_stopped_goes_on_and_writes_a_corpus(tmp_path, capsys):
     out = tmp_path / "corpus.parquet"
     overrides = [
         "policy=endpoint", "policy.model=m", "problems.ids=[swish_chain_1]", f"collect.out={out}", "collect.at_once=1",
-        "collect.attempts=6", *QUICK,
+        *QUICK,
     ]  # fmt: skip
     texts = ["no code at all", WRONG[0], RIGHT[0], RIGHT[0], RIGHT[1]]
     with chat_server(writing(texts)) as (url, requests):
-        assert main(["collect", f"policy.url={url}", "collect.attempts=2", *overrides[:-4], *QUICK]) == 0
+        assert main(["collect", f"policy.url={url}", "collect.attempts=2", *overrides]) == 0
         assert not out.exists() and "0 accepted of 2 candidates" in " ".join(capsys.readouterr().out.split())
-        assert main(["collect", f"policy.url={url}", *overrides]) == 0
+        assert main(["collect", f"policy.url={url}", "collect.attempts=6", *overrides]) == 0
         assert len(requests) == 5  # two before, then until two that differ were accepted
-        assert main(["collect", f"policy.url={url}", *overrides]) == 0
+        assert main(["collect", f"policy.url={url}", "collect.attempts=6", *overrides]) == 0
         assert len(requests) == 5
     assert "You are an expert in GPU performance" in requests[0]["body"]["messages"][0]["content"]
     (first, second) = pq.read_table(out).to_pylist()
