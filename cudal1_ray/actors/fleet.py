@@ -153,11 +153,11 @@ class Fleet:
             for call in self._bring_up():
                 ray.get(actor.apply.remote(call), timeout=self.role.call_timeout_s)
         except Exception as error:
-            raise FleetLost(f"{self.name}: a member did not start: {_cause(error)}") from error
+            raise FleetLost(f"{self.name}: a member did not start: {cause_of(error)}") from error
 
     def _replace(self, member: int, error: Exception) -> str:
         """Kill what is left of a member and start another in its place; return the cause in one line."""
-        cause = _cause(error)
+        cause = cause_of(error)
         self.replacements.append(cause)
         if len(self.replacements) > self._max_replacements:
             raise FleetLost(
@@ -171,8 +171,10 @@ class Fleet:
         return cause
 
 
-def _cause(error: BaseException) -> str:
+def cause_of(error: BaseException) -> str:
     """Return in one line what happened, without the stack: its last exception, or its last line."""
+    if isinstance(error, ray.exceptions.OutOfMemoryError):  # whose last line is an address of Ray's documentation
+        return "the machine ran out of memory, and Ray ended it; free memory, or lower a role's count"
     lines = [line for line in str(error).splitlines() if line.strip()]
     named = [i for i, line in enumerate(lines) if _EXCEPTION_LINE.match(line)]
     message = " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:])) or "no message"

@@ -12,7 +12,7 @@ import ray
 
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
-from cudal1_ray.actors.fleet import Fleet, FleetLost
+from cudal1_ray.actors.fleet import Fleet, FleetLost, cause_of
 from cudal1_ray.actors.member import FleetMember, MethodCall
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.evaluation import EvaluationConfig
@@ -143,6 +143,10 @@ def test_fleet_when_members_keep_dying_gives_up_with_the_last_cause():
     with pytest.raises(FleetLost, match="max_replacements=1"):
         drain(queue)
     fleet.stop()
+
+
+def test_cause_when_memory_ran_out_is_what_to_do():
+    assert "lower a role's count" in cause_of(ray.exceptions.OutOfMemoryError("killed\n\nRefer to https://docs.ray.io"))
 
 
 def test_candidate_when_it_takes_its_evaluator_down_every_time_gets_a_verdict_on_the_evaluator():
