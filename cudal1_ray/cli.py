@@ -16,8 +16,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.uncollected import uncollected
 
 # What the user's disk, paths or limits do to a command, as against a fault in it.
-_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
-_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 # File descriptor of standard error, the largest of the standard streams'.
 _STANDARD_ERROR = 2
 
