@@ -24,6 +24,7 @@ from cudal1_ray.analysis.tables import (
     html_table,
     markdown_lines,
     markdown_table,
+    print_table,
     rich_table,
     split_name,
     stage_name,
@@ -46,7 +47,7 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
     write_report_file(report / "table.md", sweep_markdown(summary))
     write_report_file(page, sweep_html(summary))
     title = f"Sweep {summary['folder']}, after {stage_name(summary['stage'])}: means over seeds"
-    console.print(rich_table(_as_stages(summary), compact=console.width < _FULL_WIDTH, title=title))
+    print_table(console, rich_table(_as_stages(summary), compact=console.width < _FULL_WIDTH, title=title))
     if summary["comparisons"]:
         console.print(_tests(summary))
     for job, state in summary["unfinished"].items():

@@ -10,10 +10,14 @@ from html import escape
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.segment import SegmentLines
 from rich.table import Table
 
 from cudal1_ray.analysis.run_data import SPLITS
 
+# Columns that tables are made to fit into: those of a terminal as it opens.
+LEAST_WIDTH = 80
 STAGE_NAMES = {
     "untrained": "untrained",
     "sft": "supervised fine-tuning",
@@ -98,7 +102,11 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     """Return the sentences that belong under a table."""
     conventions = summary["conventions"]
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
-    drawn = f"{samples} samples per problem" if isinstance(samples, int) else f"samples per problem: {samples}"
+    drawn = (
+        f"{samples} sample{'' if samples == 1 else 's'} per problem"
+        if isinstance(samples, int)
+        else f"samples per problem: {samples}"
+    )
     warm = f", temperature {temperature}" if temperature is not None else ""
     labels = [
         "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
@@ -166,6 +174,13 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
             figures.append(f"{value}\n[dim]{interval_text}[/dim]" if interval_text else value)
         table.add_row(f"  {stage_name(stage)}", *figures)
     return table
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table with every figure in full: on a terminal that is too narrow for them its lines go on below."""
+    width = max(console.width, LEAST_WIDTH)
+    lines = console.render_lines(table, console.options.update_width(width), pad=False)
+    console.print(SegmentLines(lines, new_lines=True), soft_wrap=True, end="")
 
 
 def markdown_table(summary: Mapping[str, Any], *, best_of_n: bool = False) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from cudal1_ray.analysis.report import write_report
 from cudal1_ray.analysis.run_data import SPLITS, read_run
 from cudal1_ray.analysis.summary import summarise
-from cudal1_ray.analysis.tables import degenerate_text, format_speedup, rich_table, split_name, stage_name
+from cudal1_ray.analysis.tables import degenerate_text, format_speedup, print_table, rich_table, split_name, stage_name
 
 _FULL_WIDTH = 114
 
@@ -56,7 +56,7 @@ def print_summary(run_folder: str | Path, console: Console) -> None:
     if not summary["stages"]:
         console.print(degenerate_text(summary) or "No stage of this run has been assessed yet.")
         return
-    console.print(rich_table(summary, compact=console.width < _FULL_WIDTH))
+    print_table(console, rich_table(summary, compact=console.width < _FULL_WIDTH))
     for line in comparison_lines(summary):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Column, Table
 
+from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
 
@@ -75,7 +76,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     }
     if work:
         _sample(folder, config, problems, work, console)
-    console.print(table_of(folder))
+    print_table(console, table_of(folder))
     return 0
 
 

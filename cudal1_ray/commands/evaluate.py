@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
 from cudal1_ray.commands.evaluate_run import evaluate_run
 from cudal1_ray.config import load_config
@@ -208,7 +209,9 @@ def evaluate_file(
         print(json.dumps({**report, "baselines": [asdict(row) for row in rows]}))
     elif rows:
         left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
-        console.print(baseline_table(rows), *_not_measured(rows, left), sep="\n", highlight=False)
+        print_table(console, baseline_table(rows))
+        for line in _not_measured(rows, left):
+            console.print(line, highlight=False)
     return int(fails(verdict, fail_on))
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cudal1_ray.analysis.summary import write_report_file
+from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, evaluate_pairs, report_skipped
 from cudal1_ray.commands.manifest import Pair, VerdictFile, read_any_text
 from cudal1_ray.config import Config
@@ -60,7 +61,7 @@ def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = 
     if as_json:
         print(json.dumps(report | {"skipped": len(skipped)}))
     else:
-        console.print(score_table(scores), highlight=False)
+        print_table(console, score_table(scores))
     return 0
 
 
