@@ -84,7 +84,7 @@ def follows(run: Path) -> str:
 def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:
     path = next((value[len(KEYS) :] for value in reversed(overrides) if value.startswith(KEYS)), "")
     if not path:
-        raise UserError(f"say in which file the keys are: {KEYS}FILE")
+        raise UserError(f"security.keys_file: missing; name the file that holds the keys, {KEYS}FILE")
     keys = KeyFile(path)
     if revoke_key:
         keys.revoke(revoke_key)
