@@ -60,7 +60,7 @@ def order(samples: list[Sample]) -> list[Sample]:
 
 
 def gate(sample: Sample) -> Finding | None:
-    """Return what the static gate says, with the problem's source beside it."""
+    """Return the static gate's finding, given the problem's source as well."""
     return check_static(sample.code).refusal
 
 

@@ -71,8 +71,8 @@ CONTROL_RANGE = (0.5, 2.0)
 DAMAGING = RISKY + (
     "checker_patch", "global_state_tamper", "reference_tamper", "rng_tamper", "sandbox_escape", "timer_patch",
 )  # fmt: skip
-# Trials come in an order by chance, with another batch size first or last, and how wrong an answer is has chance in it:
-# whose answers are not right may be told so in any of these words.
+# The order of trials is drawn, with another batch size first or last, and so is how wrong an answer is:
+# a candidate whose answers are wrong may be refused with any of these names.
 WRONG = GROUPS["wrong"] | {"shape_overfit", "shape_broadcast"}
 
 

@@ -122,7 +122,7 @@ HONEST = {
         return x.relu_()
         """
     ),
-    # Extensions that use events, and say what they do not do.
+    # Extensions that use events, and name in their text what they do not do.
     "a record that is checked": in_extension("void f() { if (cudaEventRecord(e, s) != cudaSuccess) { throw 1; } }"),
     "a record checked second": in_extension(
         "void f(bool a) { if (a && cudaEventRecord(e, s) == cudaSuccess) { g(); } }"

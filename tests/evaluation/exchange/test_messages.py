@@ -1,4 +1,4 @@
-"""What a contestant says of its outputs is checked before it is used."""
+"""A contestant's description of its outputs is checked before it is used."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(
     monkeypatch.setattr(ForkServer, "spawn", spawned)
     asks = parse_problem(ASKS, "asks", origin="test")
     verdict = keeping.evaluate(asks, ASKS.replace("class Model(", "class ModelNew("))
-    if several:  # the trials were made by one with a single queue, which says that it has one
+    if several:  # the trials were made by one with a single queue, and it records that
         assert verdict.reasons == ("wrong_output",)
         assert processes == [("maker", False), ("reference", False), ("reference", True), ("candidate", True)]
     else:
@@ -192,7 +192,7 @@ def roles_made(keeping, monkeypatch) -> list[str]:
 def test_fresh_pairs_when_made_begin_with_reference_and_candidate_in_turn(keeping, monkeypatch):
     """The process that is made later launches faster on a GPU."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
-    # Wanted from the second pair of processes on, whatever the clocks of a busy machine say of the first.
+    # Wanted from the second pair of processes on, whatever the clocks of a busy machine show of the first.
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     roles = roles_made(keeping, monkeypatch)
     # The first one is timed against the reference that lives on.

@@ -19,7 +19,7 @@ SWITCHES = {
     "b.cuda.matmul.fp32_precision = 'tf32'": [True, True],
     "b.cuda.matmul.fp32_precision = 'none'; b.fp32_precision = 'tf32'": [True, True],
 }
-# Each is switched in a process in which nothing has been: torch keeps what other names have said. Importing torch takes
+# Each is switched in a process in which nothing has been: torch keeps what other names have set. Importing torch takes
 # two seconds, so the processes are forked after that.
 PROGRAM = """
 import json, os, sys, torch

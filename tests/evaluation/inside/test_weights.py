@@ -1,4 +1,4 @@
-"""Weights and buffers as candidates get them: random where their initial values say nothing, placed by name."""
+"""Weights and buffers as candidates get them: random where their initial values reveal nothing, placed by name."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_decisions_when_they_come_from_fractions_may_differ_in_a_few_places():
     assert compare(few, expected) is None and compare(many, expected).reason == "wrong_output"
     limit = values.topk(4).values[-1]
     rare = values > limit
-    expected = expect(rare, values.double() > limit, CHECK)  # to say no to all would be almost right
+    expected = expect(rare, values.double() > limit, CHECK)  # false everywhere would be almost right
     assert compare(torch.zeros_like(rare), expected).reason == "wrong_output"
 
 

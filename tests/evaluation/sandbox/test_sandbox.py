@@ -1,4 +1,4 @@
-"""What a contestant can do behind each level of the sandbox: candidates that try, and say what they achieved."""
+"""What a contestant can do behind each level of the sandbox: candidates that try, and report what they achieved."""
 
 from __future__ import annotations
 

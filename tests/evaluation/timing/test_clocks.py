@@ -83,7 +83,7 @@ def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
     assert knows.likely == knows.extra and honest.likely == 0.0
     little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
     assert not little.sure and little.settled and little.likely == pytest.approx(0.19)
-    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # so much is allowed: it cannot come to more
+    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # no estimate can exceed what is allowed
 
 
 def test_sleeping_when_timed_is_charged_and_waiting_for_a_core_is_not():

@@ -1,4 +1,4 @@
-"""What several values and several processes say together: intervals, and how many processes are asked."""
+"""Several values and processes together: intervals, and how many processes are measured."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_outputs_when_calls_are_unclocked_are_compared(evaluator):
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("others", [0, 2])
 def test_candidate_when_one_process_alone_shows_a_reason_is_not_rejected(evaluator, monkeypatch, times, others):
-    """Nor for different things that they say of several (`others`), each of which only one has shown."""
+    """Neither is it for different reasons of several processes (`others`), each of which only one has shown."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
     def doubting(pairs, *arguments, **options):
@@ -208,7 +208,7 @@ def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator
 
 
 class FakePairs:
-    """Batches of which a call takes so many seconds more than the reference's, in each of three ways."""
+    """Batches whose calls take seconds more than the reference's, in each of three ways."""
 
     def __init__(self, together, late, ready):
         self.session, self._late, self._ready = SimpleNamespace(config=quick_config()), late, ready
