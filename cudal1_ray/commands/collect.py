@@ -53,7 +53,10 @@ def collect(config: Config, console: Console | None = None) -> int:
         raise UserError(f"collect.out={config.collect.out}: must end in .parquet")
     if config.policy.kind == "scratch":
         raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
-    attempts = JsonLines(out.with_suffix(".jsonl"))
+    attempts_file = out.with_suffix(".jsonl")
+    if out.exists() and not attempts_file.exists():
+        raise UserError(f"collect.out={config.collect.out}: is there, and was not collected here; give another name")
+    attempts = JsonLines(attempts_file)
     try:
         asyncio.run(_collect(config, problems, attempts, console))
         code = 0

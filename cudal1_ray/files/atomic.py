@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from cudal1_ray.errors import UserError
+
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterator[BinaryIO]:
@@ -24,9 +26,12 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
         durable: False for what can be made again: then the disk is not waited for, and a power failure may cut it off.
 
     Raises:
+        UserError: when `path` is there and no regular file: a device, such as /dev/null, would be gone.
         OSError: when it cannot be written.
     """
     path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path}: no regular file; name one, it is made where there is none")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

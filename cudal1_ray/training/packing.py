@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,8 @@ from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.run_folder import RunFolder
 
 FORMAT = 1
+# What the header of a piece begins with.
+_BEGINNING = b'{"cudal1_pack": '
 # Bytes that a header line is shorter than.
 HEADER_BYTES = 4096
 MIB = 1 << 20
@@ -65,10 +68,12 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
     Raises:
         UserError: there is no run, or what it needs does not fit.
     """
+    if not 0 < limit_mib < math.inf:
+        raise UserError(f"--limit-mib {limit_mib:g}: must be above 0")
     run, limit = RunFolder(folder), int(limit_mib * MIB)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder}: no run is there (no config.yaml)")
-    if split_mib is not None and split_mib * MIB <= 2 * HEADER_BYTES:
+    if split_mib is not None and not 2 * HEADER_BYTES < split_mib * MIB < math.inf:
         raise UserError(f"--split-mib {split_mib:g}: must be above {2 * HEADER_BYTES / MIB:g}")
     piece = limit if split_mib is None else int(split_mib * MIB)
     archive, inside, left_out = b"", {}, {}
@@ -185,7 +190,13 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
     chunks = [archive[start : start + room] for start in range(0, len(archive), room)]
     whole, files = hashlib.sha256(archive).hexdigest(), []
     out.parent.mkdir(parents=True, exist_ok=True)
-    for number, chunk in enumerate(chunks, 1):
+    names = [
+        out if piece is None else out.with_name(f"{out.name}.{number:03d}") for number in range(1, len(chunks) + 1)
+    ]
+    for file in names:
+        if file.exists() and not _is_piece(file):
+            raise UserError(f"{file}: is there, and no packed run; give another name")
+    for number, (file, chunk) in enumerate(zip(names, chunks, strict=True), 1):
         header = {
             "cudal1_pack": FORMAT,
             "run": run,
@@ -194,11 +205,17 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
             "archive": whole,
             "sha256": hashlib.sha256(chunk).hexdigest(),
         }
-        file = out if piece is None else out.with_name(f"{out.name}.{number:03d}")
         with replacing(file) as stream:
             stream.write(json.dumps(header).encode() + b"\n" + chunk)
         files.append(file)
     return tuple(files)
+
+
+def _is_piece(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return stream.read(len(_BEGINNING)) == _BEGINNING
 
 
 def _pieces(paths: Sequence[Path]) -> list[Path]:

@@ -58,6 +58,9 @@ def test_collect_when_stopped_goes_on_and_writes_a_corpus(tmp_path, capsys):
 
 def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
     arguments = ["collect", "policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
+    (theirs := tmp_path / "theirs.parquet").write_text("theirs")
+    assert main([*arguments, f"collect.out={theirs}"]) == 2 and theirs.read_text() == "theirs"
+    assert "was not collected here" in capsys.readouterr().err
     arguments += ["policy.attempts=1", "problems.ids=[swish_chain_1]", f"collect.out={tmp_path / 'c.parquet'}"]
     assert main(arguments) == 2
     assert "policy.url=http://127.0.0.1:9/v1: no answer from m" in capsys.readouterr().err

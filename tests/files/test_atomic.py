@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.files import replace_folder, replacing, write_atomically
 
 
@@ -21,6 +22,13 @@ def test_write_atomically_when_the_path_is_a_link_replaces_what_it_names(tmp_pat
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file.txt")
     write_atomically(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file.txt").read_text() == "text"
+
+
+def test_replacing_when_the_target_is_no_file_leaves_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe: no regular file"):
+        write_atomically(tmp_path / "pipe", "text")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
 
 
 def test_replacing_when_an_error_is_raised_leaves_the_old_file_alone(tmp_path):

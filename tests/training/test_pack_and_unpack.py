@@ -107,3 +107,6 @@ def test_pack_commands_when_run_print_what_they_did_and_what_is_wrong(run, tmp_p
     assert main(["pack", str(tmp_path / "model")]) == 2 and "no run is there" in capsys.readouterr().err
     (tmp_path / "text").write_text("no pack")
     assert main(["unpack", "text"]) == 2 and "text: no piece of a packed run" in capsys.readouterr().err
+    for wrong in (["text"], ["model"], ["x.pack", "--limit-mib", "nan"], ["x.pack", "--split-mib", "inf"]):
+        assert main(["pack", str(run.path), *wrong]) == 2 and capsys.readouterr().err.count("\n") == 1
+    assert (tmp_path / "text").read_text() == "no pack"
