@@ -131,11 +131,16 @@ def _plain(content: Any) -> str:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
+EXIT_CODES = """Exit codes of every command: 0, it did what was asked (a pipe that its reader closed, as `head` does,
+is no fault); 1, what a command names below, and a run that could not go on; 2, a mistake, which one line on standard
+error corrects; 130, interrupted, and the same command goes on."""
+
+
 def commands() -> str:
     """Return `--help` of every command as a page."""
     parser = build_parser()
     (choices,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    parts = [NOTE, f"# Commands\n\n{parser.description}\n"]
+    parts = [NOTE, f"# Commands\n\n{parser.description}\n\n{EXIT_CODES}\n"]
     for name, command in choices.choices.items():
         parts.append(f"\n## `cudal1 {name}`\n\n{' '.join((command.description or '').split())}\n\n")
         parts.append(table(("argument", "meaning"), list(_arguments(command))))

@@ -94,6 +94,7 @@ def test_help_when_given_alone_names_every_command():
         (("evaluate", "FILE", "--problem", "no_such_problem"), "no_such_problem"),
         (("evaluate", "FILE", "--problem", "FILE"), "Model"),
         (("evaluate", "FILE", "--problem", "."), "a folder"),
+        (("evaluate", "FILE", "--problem", "/dev/null"), "/dev/null: no top-level class `Model`"),
         (("evaluate", "FILE", "--problem", "swish_chain_1", "evaluation.device=cuda:99"), "evaluation.device=cuda:99"),
         (("collect",), "policy.kind=scratch"),
         (("train", "--cfg", "name=two\nlines"), "must be a plain folder name"),

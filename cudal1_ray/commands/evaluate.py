@@ -301,7 +301,7 @@ def read_problem(name: str) -> Problem:
         UserError: when there is neither.
     """
     path = Path(name)
-    if path.is_file():
+    if path.exists() and not path.is_dir():  # a pipe of the shell's, <(...), too
         return read_problem_file(path)
     bundled = bundled_problems()
     if name in bundled:
