@@ -54,6 +54,8 @@ def evaluation_config(device: str = "cpu", settings: Sequence[str] = ()) -> Eval
     Raises:
         UserError: for a device or a setting that does not exist.
     """
+    if isinstance(settings, str):
+        raise UserError(f"settings={settings!r:.60}: give a list of overrides, [{settings!r:.60}]")
     presets = {"cpu": "cpu", "cuda": "cuda_certain"}
     if device not in presets:
         raise UserError(f"device={device!r}: must be one of {', '.join(presets)}")
@@ -117,4 +119,4 @@ def _is_file(path: object) -> bool:
 
 def _quoted(argument: object) -> str:
     """Return an argument as a message quotes it: a path as text, anything else with its type."""
-    return repr(str(argument)) if isinstance(argument, str | Path) else f"{argument!r} ({type(argument).__name__})"
+    return repr(str(argument)) if isinstance(argument, str | Path) else f"{argument!r:.60} ({type(argument).__name__})"

@@ -101,6 +101,8 @@ def test_evaluate_when_something_is_missing_names_it(arguments, named):
 def test_evaluate_when_a_device_does_not_exist_is_refused():
     with pytest.raises(cudal1_ray.UserError, match="device='tpu'"):
         cudal1_ray.evaluate(FASTER, PROBLEM, device="tpu")
+    with pytest.raises(cudal1_ray.UserError, match=r"give a list of overrides, \['seed=1'\]"):
+        cudal1_ray.evaluation_config(settings="seed=1")
 
 
 def test_evaluator_when_a_gpu_is_missing_names_what_to_take_instead():
