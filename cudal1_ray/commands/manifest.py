@@ -14,6 +14,7 @@ from typing import IO, Any
 from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import JsonLines, lock_file
 from cudal1_ray.problems import Problem, parse_problem
@@ -198,7 +199,7 @@ class VerdictFile(Closable):
             raise
 
     def _rows_of(self, pairs: dict[str, Pair]) -> dict[str, dict[str, Any]]:
-        """Return the rows of this manifest, by id."""
+        """Return the rows of this manifest, by id, without those whose candidate is to be evaluated again."""
         rows: dict[str, dict[str, Any]] = {}
         for number, row in enumerate(self._lines, start=1):
             where, identity = f"--out {self.path} row {number}", str(row.get("id", ""))
@@ -206,7 +207,8 @@ class VerdictFile(Closable):
                 raise UserError(f"{where}: not a verdict of this command; name another file")
             if identity in pairs:
                 self._same(row, pairs[identity], where)
-                rows[identity] = row
+                if not MOMENTARY & set(row.get("reasons") or ()):
+                    rows[identity] = row
         return rows
 
     def _same(self, row: dict[str, Any], pair: Pair, where: str) -> None:

@@ -86,6 +86,8 @@ ALLOWED_BY = {
     "silent_fallback": "fallbacks=allow",
     "whole_graph_compiler": "compilers=allow",
 }
+# Rejections that another evaluation of the same candidate may not repeat: they are not kept as its verdict.
+MOMENTARY = frozenset({"evaluator_error", "unstable_timing"})
 POLICY = frozenset(ALLOWED_BY) | {"no_op_rewrite"}  # which is a verdict of older versions, and the reward checker's
 # Names that say the candidate would be credited for what it does not do.
 HACKS: frozenset[str] = frozenset(

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from cudal1_ray.actors.evaluation_queue import lost_verdict
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
@@ -103,10 +104,10 @@ class VerdictCollector:
     def _settle(self, key: str, verdict: Verdict, *, lost: bool = False) -> None:
         """Record a verdict and hand it to every completion that waits for it.
 
-        The journal takes no fault of the evaluator, since the next attempt may go well, except where every attempt
-        `lost` an actor: the same candidate again would cost as many.
+        The journal takes none that is momentary, since the next attempt may go well, except where every attempt `lost`
+        an actor: the same candidate again would cost as many.
         """
-        if lost or "evaluator_error" not in verdict.reasons:
+        if lost or not MOMENTARY & set(verdict.reasons):
             self._journal.add(self._scope, key, verdict)
         self._progress.verdict(verdict)
         del self._candidates[key]

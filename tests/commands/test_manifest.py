@@ -12,6 +12,7 @@ from cudal1_ray.commands.evaluate_manifest import summary, summary_line
 from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.reasons import MOMENTARY
 
 VALID_ROW = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
 
@@ -135,6 +136,19 @@ def test_verdicts_when_the_last_line_is_torn_keep_the_others(folder):
         ("a", "accepted", 1.5),
         ("b", "rejected", 0.0),
     ]
+
+
+@pytest.mark.parametrize("reason", sorted(MOMENTARY))
+def test_verdict_when_the_machine_was_at_fault_is_replaced_by_the_next(folder, reason):
+    config, out = EvaluationConfig(), folder / "out.jsonl"
+    pairs = read_manifest(manifest(folder, VALID_ROW)).pairs
+    for reasons, rows in (((reason,), set()), (("crash",), set()), ((), {"a"})):
+        with VerdictFile(out, pairs, config) as file:
+            assert set(file.rows) == rows
+            if reasons:
+                file.add(pairs[0], Verdict.rejected("chain", *reasons))
+                file.arrange(["a"])
+    assert [json.loads(line)["reasons"] for line in out.read_text().splitlines()] == [["crash"]]
 
 
 def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):

@@ -1,4 +1,4 @@
-"""What becomes of candidates that take the actor which works on them down every time."""
+"""What becomes of verdicts that mean nothing for their candidates."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cudal1_ray.actors.evaluation_queue import lost_verdict
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.progress import Progress
@@ -19,34 +20,44 @@ from tests.training.scripted_run import Company
 CODE = "class ModelNew: ..."
 
 
-class Losing:
-    """A queue that has lost an actor at every attempt, as `WorkQueue` and `EvaluationQueue` answer it."""
+class Answering:
+    """A queue with one answer to all, as `WorkQueue` and `EvaluationQueue` give it; `error`: of a lost actor."""
 
-    def __init__(self, verdict: Verdict | None) -> None:
-        self._verdict, self._waiting = verdict, []
+    def __init__(self, verdict: Verdict | None, error: str = "killed") -> None:
+        self._verdict, self._error, self._waiting = verdict, error, []
 
     def submit(self, work_id: str, *args) -> None:
         self._waiting.append(work_id)
 
     def collect(self, timeout_s: float = 0.0) -> list[WorkResult]:
-        done, self._waiting = [WorkResult(work_id, self._verdict, "killed") for work_id in self._waiting], []
+        done, self._waiting = [WorkResult(work_id, self._verdict, self._error) for work_id in self._waiting], []
         return done
 
 
-@pytest.mark.parametrize("role", ["compiler", "evaluator"])
-def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once(tmp_path, role):
+@pytest.fixture
+def crew(tmp_path):
     config = load_config([f"runs_dir={tmp_path}", "name=run", "policy.kind=huggingface", "policy.path=none"])
-    run, problem = RunFolder.open(config), load_problems(config.problems)[0]
-    crew = Company(config, run)
+    return Company(config, RunFolder.open(config))
+
+
+@pytest.fixture
+def problem():
+    return load_problems(load_config([]).problems)[0]
+
+
+@pytest.fixture
+def collector(crew, tmp_path):
+    """Return a function that makes a collector with what the journal has by then."""
+    progress = Progress("run", str(tmp_path), Console(quiet=True))
+    return lambda: VerdictCollector(crew, VerdictJournal(tmp_path / "journal.jsonl"), progress, "training")
+
+
+@pytest.mark.parametrize("role", ["compiler", "evaluator"])
+def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once(crew, problem, collector, role):
     if role == "compiler":
-        crew.compilations = Losing(None)
+        crew.compilations = Answering(None)
     else:
-        crew.evaluations = Losing(lost_verdict(problem.problem_id, role, "killed", "cpu"))
-    progress = Progress("run", str(run.path), Console(quiet=True))
-
-    def collector() -> VerdictCollector:
-        return VerdictCollector(crew, VerdictJournal(tmp_path / "journal.jsonl"), progress, "training")
-
+        crew.evaluations = Answering(lost_verdict(problem.problem_id, role, "killed", "cpu"))
     first = collector()
     assert first.submit("a", problem, CODE)
     first.finish()
@@ -54,6 +65,16 @@ def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once
     assert first.verdicts["a"].detail == f"took its {role} down every time: killed"
     again = collector()
     assert not again.submit("b", problem, CODE) and again.verdicts["b"] == first.verdicts["a"]
+
+
+@pytest.mark.parametrize("reason", sorted(MOMENTARY))
+def test_collector_when_the_machine_was_at_fault_evaluates_again(crew, problem, collector, reason):
+    crew.evaluations = Answering(Verdict.rejected(problem.problem_id, reason), error="")
+    for _ in range(2):
+        again = collector()
+        assert again.submit("a", problem, CODE)
+        again.finish()
+        assert again.verdicts["a"].reasons == (reason,)
 
 
 def test_journal_when_it_has_the_earlier_name_of_a_lost_evaluator_is_read(tmp_path):
