@@ -89,7 +89,7 @@ def configuration() -> str:
         "Configuration",
         "Every setting of `cudal1 train`. A setting has its default unless a [preset](presets.md) or a recipe sets it; "
         "where the demo (`recipe=demo`, which `cudal1 train` takes when none is chosen) has another value, that stands "
-        "beside the default. `cudal1 train --help KEY` prints the same in a terminal, and `cudal1 train recipe=NAME "
+        "beside the default. `cudal1 train --help KEY` prints the same in a terminal, and `cudal1 train recipe=demo "
         "--cfg --explain` every value of a recipe. `cudal1 evaluate` takes `evaluation.*`, and `cluster.*` with "
         "`--ray`.",
         "in the demo",
