@@ -18,6 +18,9 @@ _HEADER = re.compile(
     r"(performance analysis|algorithm design|code implementation)[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?\s*",
     re.IGNORECASE,
 )
+# The marks of thoughts in the spellings of open models.
+_THOUGHT_BEGINS = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _MODEL_NEW = re.compile(r"^[ \t]*(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
 
 
@@ -62,7 +65,7 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
     The parts are looked for in their order. The code is the first fenced block that defines `ModelNew`, in
     the code part if there is one, else anywhere, with the blocks that define what it uses; an unclosed last block
     counts, and so does a code part without any fence. What a reasoning model thought aloud before its answer (up to
-    `</think>`) is skipped: a thought that never ends, or that nothing follows, holds drafts and no answer.
+    `</think>` or its like) is skipped: a thought that never ends, or that nothing follows, holds drafts and no answer.
     """
     answer = _without_thoughts(_lines_only(text))
     if answer is None:
@@ -93,10 +96,10 @@ def _without_thoughts(text: str) -> str | None:
     """Return the text after the thoughts; None where there is none."""
     if _HEADER.match(text.lstrip()):
         return text
-    thought, mark, answer = text.partition("</think>")
-    if mark:
+    if end := _THOUGHT_ENDS.search(text):
+        answer = text[end.end() :]
         return answer if answer.strip() else None
-    return None if thought.lstrip().startswith("<think>") else text
+    return None if _THOUGHT_BEGINS.match(text.lstrip()) else text
 
 
 def _find_parts(lines: list[str]) -> dict[str, int]:

@@ -149,6 +149,8 @@ def test_parse_answer_when_a_part_is_missing_names_it(text, error):
         FULL.replace("## Code Implementation", "### 3. code implementation"),
         "<think>\n```python\nclass ModelNew: 'draft'\n```\n</think>\n" + FULL,
         "thought\n## Code Implementation\n```python\nclass ModelNew: 'draft'\n```\n</think>\n" + FULL,
+        "<Thinking>\n```python\nclass ModelNew: 'draft'\n```\n</Thinking>\n" + FULL,
+        "<reasoning>```python\nclass ModelNew: 'draft'\n```</reasoning>" + FULL,
         FULL.replace("```python", "```bash\npip install torch\n```\nand then\n```python"),
         FULL + "\n```python\nclass ModelNew: 'second thoughts'\n```",
         FULL + "\n## Code Implementation\n```python\nclass ModelNew: 'rambling on'\n```",
@@ -215,6 +217,7 @@ def test_code_when_split_over_blocks_holds_those_that_define_what_it_uses(blocks
     [
         f"<think>\nA draft:\n```python\n{CODE}\n```\nHmm, I should now",
         f"  <think>{FULL}",
+        f"<THINKING>{FULL}",
         f"A draft:\n```python\n{CODE}\n```\n</think>\n\n",
     ],
 )
