@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cudal1_ray.source.nodes import function_named
 from cudal1_ray.source.parsing import fault, parse
+from cudal1_ray.source.text import decode_source
 
 BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned_eager")
 
@@ -35,8 +36,9 @@ def dressing(name: str) -> str:
 
     Raises:
         OSError: when the file is gone.
+        ValueError: when its bytes are no text.
     """
-    return Path(name).expanduser().read_text(encoding="utf-8") if is_file(name) else ""
+    return decode_source(Path(name).expanduser().read_bytes()) if is_file(name) else ""
 
 
 def coarse_products(against: str, device: str) -> bool:
@@ -49,10 +51,10 @@ def _complaint_about(path: Path) -> str:
         tree = parse(dressing(str(path)), str(path))
     except OSError as error:
         return f"{path}: {error.strerror}"
-    except UnicodeDecodeError:
-        return f"{path}: not UTF-8"
     except SyntaxError as error:
         return f"{path}: not valid Python, {fault(error)}"
+    except ValueError as error:
+        return f"{path}: {error}"
     if function_named(tree, "dress") is None:
         return f"{path}: defines no function dress(model)"
     return ""

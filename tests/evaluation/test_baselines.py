@@ -60,13 +60,23 @@ def test_baseline_when_its_file_fails_is_the_references_fault(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, words",
-    [("def dress(model:\n", "not valid Python, line 1"), ("def undress(model): ...\n", "defines no function")],
+    "data, words",
+    [
+        (b"def dress(model:\n", "not valid Python, line 1"),
+        (b"def undress(model): ...\n", "defines no function"),
+        (b"# caf\xe9\ndef dress(model): ...\n", "save it as UTF-8"),
+    ],
 )
-def test_baseline_when_its_file_defines_none_states_why(tmp_path, text, words):
-    (tmp_path / "own.py").write_text(text)
+def test_baseline_when_its_file_defines_none_states_why(tmp_path, data, words):
+    (tmp_path / "own.py").write_bytes(data)
     complaint = check_baseline(str(tmp_path / "own.py"), "cpu")
     assert words in complaint and "own.py" in complaint
+
+
+@pytest.mark.parametrize("head", [b"\xef\xbb\xbf", b"# coding: latin-1\n# caf\xe9\n", b"\r\n"])
+def test_baseline_when_its_file_has_another_encoding_is_read(tmp_path, head):
+    (tmp_path / "own.py").write_bytes(head + b"def dress(model): ...\n")
+    assert not check_baseline(str(tmp_path / "own.py"), "cpu")
 
 
 def test_baseline_when_its_file_is_missing_names_it():
