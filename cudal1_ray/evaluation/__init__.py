@@ -1,4 +1,4 @@
-"""Verdicts over candidates: is it right, and how fast is it really."""
+"""Verdicts over candidates: whether each is right, and how fast it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.evaluation.rules import RulesConfig
     from cudal1_ray.evaluation.verdict import Verdict
 
-# torch is imported only where something is evaluated
+# torch is imported only where a candidate is evaluated.
 __getattr__, __dir__, __all__ = attach(
     __name__,
     submod_attrs={

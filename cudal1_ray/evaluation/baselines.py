@@ -1,7 +1,7 @@
-"""What candidates are compared to: the reference as it stands, or as a user would first try to speed it up.
+"""Baselines, which candidates are compared to: the reference as it stands, or as a user would first try to speed it up.
 
-A baseline of one's own is a Python file with `dress(model)`, which returns what is called in the model's place. It runs
-in the reference's process, behind the sandbox's walls, as the problem does.
+A user's own baseline is a Python file with `dress(model)`, which returns what is called in the model's place. The file
+runs in the reference's process, inside the sandbox, as the problem does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BASELINES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "tuned
 
 
 def check_baseline(name: str, device: str) -> str:
-    """Return why this baseline is not available on `device`, empty where it is."""
+    """Return why the baseline `name` is not available on `device`; empty where it is available."""
     if is_file(name):
         return _complaint_about(Path(name))
     if name not in BASELINES:
@@ -27,22 +27,22 @@ def check_baseline(name: str, device: str) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Tell whether a baseline is a user's own."""
+    """Return whether a baseline is a user's own file."""
     return name.endswith(".py")
 
 
 def dressing(name: str) -> str:
-    """Return the text of a baseline's file; "" for one of `BASELINES`.
+    """Return the text of a baseline's file, "" for one of `BASELINES`.
 
     Raises:
-        OSError: when the file is gone.
+        OSError: when the file is missing.
         ValueError: when its bytes are no text.
     """
     return decode_source(Path(name).expanduser().read_bytes()) if is_file(name) else ""
 
 
 def coarse_products(against: str, device: str) -> bool:
-    """Return whether this baseline lets products run in TF32."""
+    """Return whether the baseline `against` lets matrix products run in TF32."""
     return against == "tuned_eager" and device != "cpu"
 
 

@@ -156,7 +156,7 @@ class EvaluationConfig:
     against: str = "eager"
     # Weakest sandbox that is accepted: namespaces, landlock, seccomp (see sandbox/walls.py); strongest first. At the
     # last a candidate can write whatever this user can, checkpoints and ~/.bashrc included: to name it is to allow
-    # that, and reports say so.
+    # that, and reports state it.
     required_sandbox: str = one_of("landlock", "namespaces", "seccomp")
     # false: problems come from strangers (serving). What runs them is bounded like a candidate then, no process of one
     # problem is kept for the next, and what it claims is doubted.

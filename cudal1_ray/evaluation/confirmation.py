@@ -1,4 +1,4 @@
-"""A speedup that is too high to be believed at once: when it is measured again, and which measurement counts then.
+"""Confirmation of a suspiciously high speedup: when it is measured again, and which measurement counts.
 
 Source: CUDA-L1 (arXiv 2507.14111), verification of high speedups on another GPU of the same type (2nd).
 """
@@ -17,29 +17,29 @@ from cudal1_ray.problems import Problem
 
 
 def needs_confirmation(speedup: float, best_speedup: float, *, above: float, over_best: float) -> bool:
-    """Return whether a speedup is above `above`, or above `over_best` times the problem's best so far, 0.0 without one;
-    a limit of 0.0 is none.
+    """Return whether a speedup exceeds `above`, or `over_best` times the problem's best so far (0.0 = none); a limit of
+    0.0 is never exceeded.
     """
     return 0 < above < speedup or 0 < over_best * best_speedup < speedup
 
 
 def is_doubted(speedup: float, best_speedup: float, timing: TimingConfig) -> bool:
-    """Return `needs_confirmation` for the limits of the configuration."""
+    """Return `needs_confirmation` with the limits of `timing`."""
     limits = {"above": timing.remeasure_above, "over_best": timing.remeasure_over_best}
     return needs_confirmation(speedup, best_speedup, **limits)
 
 
 def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: TimingConfig) -> int | None:
-    """Return the index of the measurement that counts: the lower of two neighbours that differ by at most
-    `timing.remeasure_difference` of the smaller, or by what their intervals leave open; None where no two do.
+    """Return the index of the measurement that counts, None where no two agree: the lower of two neighbours that differ
+    by at most `timing.remeasure_difference` of the smaller one, or by what their intervals leave open.
 
     Args:
-        measured: speedup, and half the width of its logarithm's 95% interval.
+        measured: speedup of each measurement, and half the width of its logarithm's 95% interval.
     """
     order = sorted(range(len(measured)), key=lambda index: measured[index][0])
     for low, high in pairwise(order):
         (lower, low_width), (higher, high_width) = measured[low], measured[high]
-        # The slack keeps 1.0 and 1.1 within 10%, which binary fractions put a hair beyond.
+        # The slack admits 1.0 and 1.1 as within 10%, which binary fractions put slightly beyond.
         by_intervals = 2 * (low_width + high_width) if timing.remeasure_by_intervals else 0.0
         allowed = max(timing.remeasure_difference, by_intervals) * (1.0 + 1e-9)
         if lower > 0.0 and higher - lower <= allowed * lower:
@@ -48,10 +48,10 @@ def lower_of_two_that_agree(measured: Sequence[tuple[float, float]], timing: Tim
 
 
 def disagreement(measured: str, speedups: Iterable[float]) -> str:
-    """Return the detail of a verdict where no two measurements agree: what they showed, and what a user can do.
+    """Return the detail of a verdict whose measurements disagree: their speedups, and what a user can do.
 
     Args:
-        measured: what each measurement is of, in the plural.
+        measured: what was measured, in the plural: "fresh processes".
     """
     ratios = ", ".join(f"{speedup:.2f}x" for speedup in speedups)
     return (
@@ -61,10 +61,10 @@ def disagreement(measured: str, speedups: Iterable[float]) -> str:
 
 
 class BestSpeedups:
-    """The best credited speedup of each problem so far, among candidates evaluated together; for several threads.
+    """The best credited speedup of each problem among candidates that are evaluated together; safe for threads.
 
     Args:
-        rows: verdicts that are there already, as a manifest's file has them.
+        rows: earlier verdicts, as rows of a manifest's file.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:

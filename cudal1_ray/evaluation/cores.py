@@ -1,4 +1,4 @@
-"""CPU cores: those that one evaluator's contestants share, and those that nothing but a measurement runs on."""
+"""CPU cores: those that one evaluator's contestants share, and those that are reserved for measurements."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch
 from cudal1_ray.evaluation.timing.pace import fastest_core, move_to, on_core, pace
 from cudal1_ray.files import lock_file
 
-_MOST_MEASURING = 3  # cores that are kept free for launches
-_FEWEST_LEFT = 4  # for everything else
-_AS_FAST = 1.25  # of the shortest pace that was seen: a busy other half makes it 1.5 to 2
+# Most cores that `measuring_cores` keeps free for launches.
+_MOST_MEASURING = 3
+# Fewest cores that `measuring_cores` leaves for everything else.
+_FEWEST_LEFT = 4
+# Longest pace of a fast core, as a multiple of the shortest pace seen; a busy sibling makes the pace 1.5 to 2 times it.
+_AS_FAST = 1.25
 
 
 class Cores:
-    """Cores that an evaluator has taken, as all evaluators of this user on this machine know: by lock files, of which
-    the kernel lets go when their holder dies. Without a folder that only this user writes to nothing is ever taken.
+    """The cores that an evaluator has taken, locked by files that all evaluators of this user on this machine read; the
+    kernel releases the locks of a process that dies. Without a folder of this user's own, no core is taken.
 
     Args:
-        prefix: of the lock files: cores are taken for one purpose.
-        folder: of the lock files; empty: one of this user's, in the system's folder for temporary files.
+        prefix: start of the lock files' names; each purpose has its own.
+        folder: where the lock files lie; empty: this user's folder in the system's folder for temporary files.
 
     Attributes:
-        numbers: of the cores, in ascending order.
+        numbers: the cores, in ascending order.
     """
 
     def __init__(self, prefix: str = "", folder: str = "") -> None:
@@ -42,7 +45,7 @@ class Cores:
                 self._prefix = f"{path}/{prefix}"
 
     def take(self, core: int) -> bool:
-        """Lock a core; return False where another evaluator has it."""
+        """Lock a core; return False where another evaluator holds it."""
         lock = self._locked(core, shared=False)
         if lock is not None:
             self._locks.append(lock)
@@ -72,17 +75,17 @@ class Cores:
         return None
 
     def close(self) -> None:
-        """Leave the cores to others; calling it twice is fine."""
+        """Release the cores; a second call does nothing."""
         while self._locks:
             os.close(self._locks.pop())
 
 
 def shared_cores(threads: int, device: str, folder: str = "") -> Cores:
-    """Take cores on which reference and candidate run, so that extra threads gain nothing; none on CUDA, and none where
-    as many threads as cores are wanted, or more.
+    """Take cores on which reference and candidate run, so that extra threads gain nothing. Take none on CUDA, and none
+    when at least as many threads as available cores are wanted.
 
-    Two evaluators on one core would halve each other's pace while another core idles, so each takes its own. Where more
-    evaluators than cores run, the late ones share one.
+    Each evaluator takes its own cores: two evaluators on one core would halve each other's pace while another core
+    idles. Where there are more evaluators than cores, the later ones share a core.
     """
     cores, available = Cores(folder=folder), list(os.sched_getaffinity(0))
     if device != "cpu" or threads >= len(available):
@@ -97,10 +100,10 @@ def shared_cores(threads: int, device: str, folder: str = "") -> Cores:
 
 
 def measuring_cores(folder: str = "") -> Cores:
-    """Take the fastest cores at this time, which evaluators of a GPU keep free for launches, with what shares its units
-    with them: what runs on the other half of a core changes how long a launch takes by tens of percent. Several, since
-    a virtual machine's core is now half of a busy one and now a whole one; none where there are too few. What another
-    GPU's evaluators keep free stays theirs.
+    """Take the cores that are fastest now for the launches of a GPU's evaluators, which keep the cores' siblings free,
+    too: work on a sibling changes a launch's time by tens of percent. Take several, since a virtual machine's core may
+    be half of a busy core at one time and a whole one at another; take none where there are too few. Leave the cores
+    that another GPU's evaluators have taken.
     """
     cores, available = Cores("measuring-", folder), os.sched_getaffinity(0)
     left = available - _with_siblings(cores.taken(available))
@@ -113,8 +116,8 @@ def measuring_cores(folder: str = "") -> Cores:
 
 
 def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
-    """Keep this thread, and what it will start, off those cores, off all that evaluators keep free for launches, and
-    off the other halves of both; unless nothing would be left.
+    """Keep this thread, and what it starts, off `cores`, off all cores that evaluators keep free for launches, and off
+    the siblings of both, unless that would leave no core.
     """
     available = os.sched_getaffinity(0)
     taken = Cores("measuring-", folder).taken(available)
@@ -125,13 +128,13 @@ def leave_measuring_cores(cores: Iterable[int] = (), folder: str = "") -> None:
 
 
 class LaunchCore:
-    """The core from which processes launch whose launches are compared, and their referee with them. A context manager:
-    in the end they leave it, since to take a process apart that had a GPU takes a while, and would disturb what
-    is measured there next.
+    """The core from which the processes in a comparison launch, and on which their referee runs. A context manager: at
+    its end the processes leave the core, since ending a process with a GPU takes long and would disturb the next
+    measurement there.
 
     Args:
-        watches: of the processes.
-        cores: those to choose from; empty: nothing is pinned.
+        watches: the processes that are pinned.
+        cores: the cores to choose from; empty: no process is pinned.
     """
 
     _quickest_s = 1.0  # pace that this process has seen on any core
@@ -143,7 +146,7 @@ class LaunchCore:
 
     @property
     def pace_s(self) -> float:
-        """Return the median of `pace`, in seconds, over the cores that were chosen; 0.0 where there was no choice."""
+        """Return the median of `pace` over the chosen cores, in seconds; 0.0 where there was no choice."""
         return median(self._paces_s) if self._paces_s else 0.0
 
     def __enter__(self) -> LaunchCore:
@@ -155,19 +158,19 @@ class LaunchCore:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Keep the calling thread on the processes' core, at first the fastest, to measure that core's pace."""
+        """Keep the calling thread on the processes' core, at first the fastest one, to measure that core's pace."""
         with on_core(self.number):
             self._choose(enough_s=0.0)
             yield
 
     def stay_fast(self) -> None:
-        """Move all to another core where this one is slow at the moment and another is not; to be called within
-        `shared`, between two batches.
+        """Move all to a faster core if this one is slow now and another is not; call it within `shared`, between two
+        batches.
         """
         self._choose(enough_s=_AS_FAST * LaunchCore._quickest_s)
 
     def _choose(self, enough_s: float) -> None:
-        """Move to the first core with a pace of at most `enough_s`, this one tried first, or to the fastest."""
+        """Move to the first core with a pace of at most `enough_s`, the current one tried first, or to the fastest."""
         paces: dict[int, float] = {}
         others = [core for core in self._cores if core != self.number]
         if not others:
@@ -193,7 +196,7 @@ class LaunchCore:
 
 
 def _siblings(core: int) -> set[int]:
-    """Return the core itself and those that share its units with it."""
+    """Return the core itself and those that share its execution units."""
     siblings = {core}
     with suppress(OSError, ValueError):
         text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text()

@@ -1,4 +1,4 @@
-"""The evaluator: a problem and a candidate's text in, a verdict out. It owns every process it starts."""
+"""The evaluator: takes a problem and a candidate's text, returns a verdict. It owns every process it starts."""
 
 from __future__ import annotations
 
@@ -34,25 +34,27 @@ from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.evaluation.verdict import ACCEPTED, Verdict, candidate_hash
 from cudal1_ray.problems import Problem
 
-_KEPT_BYTES = 512 << 20  # of the device's memory, from candidate to candidate
-_TRIES_BESIDE, _PAUSE_S = 2, 1.0  # on a GPU that others may have filled for a moment
+# Most bytes of the device's memory that torch keeps reserved from candidate to candidate.
+_KEPT_BYTES = 512 << 20
+# Attempts beside other evaluators, and seconds between them: others may have filled a GPU's memory for a moment.
+_TRIES_BESIDE, _PAUSE_S = 2, 1.0
 
 
 class Evaluator(Closable):
     """Evaluates candidates of any number of problems, one at a time; a context manager.
 
-    A candidate passes four stages and leaves at the first that it fails: screening (its text, its build, its import and
-    construction; no problem is opened), correctness (`Correctness`), timing (`timing.measurement`), and for large
-    speedups scrutiny (`CandidateMeasurement.run` measures again).
+    A candidate passes four stages and leaves at the first one that it fails: screening (its text, its build, its import
+    and construction; no problem is opened), correctness (`Correctness`), timing (`timing.measurement`), and for large
+    speedups confirmation (`CandidateMeasurement.run` measures again).
 
     Args:
-        config: all figures; the defaults evaluate on the CPU.
-        turns_file: a path through which the evaluators of one device take turns; empty = this one has it for itself.
+        config: all settings; the defaults evaluate on the CPU.
+        turns_file: path through which the evaluators of one device take turns; empty = this is the only evaluator.
         measuring_cores: CUDA: reference and candidate launch from the fastest of these cores while they are measured;
-            empty = another core every time.
-        stored: called with the key of each problem that others can read from now on, see `OpenProblems`.
+            empty = from the fastest core at the time of each measurement.
+        stored: called with the key of each problem that other evaluators can read from now on, see `OpenProblems`.
 
-    Raises (constructor or first evaluation): UserError for a configuration that cannot be had on this machine.
+    Raises (constructor or first evaluation): UserError for a configuration that this machine cannot provide.
     """
 
     def __init__(
@@ -71,18 +73,18 @@ class Evaluator(Closable):
         )  # fmt: skip
         self._references = References(machinery)
         self._problems = OpenProblems(machinery, self._references, stored)
-        self._compiler: Compiler | None = None  # made when the first candidate needs one
+        self._compiler: Compiler | None = None  # created for the first candidate with extensions
 
     def sandbox_level(self) -> str:
-        """Return the name of the sandbox that candidates of this evaluator run in."""
+        """Return the level of the sandbox that this evaluator's candidates run in."""
         self._server.start()
         return self._server.level
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """Return the verdict over `code` for `problem`. Never raises for anything the candidate does.
+        """Return the verdict over `code` for `problem`; nothing that the candidate does raises an error.
 
         Args:
-            best_speedup: the problem's best so far, 0.0 = none: what is far beyond it is measured again.
+            best_speedup: the problem's best speedup so far, 0.0 = none; a much higher one is measured again.
         """
         start = time.monotonic()
         look = check_static(code, self.config.rules, gate=self.config.check.static_gate)
@@ -99,7 +101,7 @@ class Evaluator(Closable):
         )  # fmt: skip
 
     def _with_retries(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        """Evaluate, again where the evaluator's own processes died; a fault of its own costs one verdict only."""
+        """Evaluate, again if the evaluator's own processes die; an error of the evaluator costs only this verdict."""
         trouble = ""
         for _ in range(ATTEMPTS):
             try:
@@ -145,8 +147,8 @@ class Evaluator(Closable):
         return Extensions.of(result)
 
     def _with_room_if_needed(self, problem: Problem, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Evaluate beside other evaluators' candidates; alone, after these have ended, where the problem is very large
-        or memory runs short again and again, which shows whether it is this candidate that takes it.
+        """Evaluate beside other evaluators' candidates; alone, after these have ended, if the problem is very large or
+        memory runs out in each attempt, which shows whether this candidate takes it.
         """
         session = self._problems.find(problem)
         tries = 1 if self.config.device == "cpu" else _TRIES_BESIDE
@@ -159,7 +161,7 @@ class Evaluator(Closable):
                 self._problems.forget_fault(problem)
             except NeedsRoom:
                 break
-            except torch.OutOfMemoryError:  # this process's own: comparing needs memory too
+            except torch.OutOfMemoryError:  # raised in this process: comparing outputs needs memory too
                 pass
             self._give_memory_back(0)
             self._problems.give_up_references(all_of_them=True)
@@ -199,7 +201,7 @@ class Evaluator(Closable):
         return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
 
     def _give_memory_back(self, most: int) -> None:
-        """Free what comparing took on the device, for others there, where it is more than `most` bytes."""
+        """Release torch's cached memory on the device if more than `most` bytes are reserved."""
         if self.config.device != "cpu" and torch.cuda.memory_reserved(self.config.device) > most:
             torch.cuda.empty_cache()
 

@@ -1,4 +1,4 @@
-"""What the configured device is, as this process sees it."""
+"""The configured device, as this process sees it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
     """Return a copy of a configuration (None: the default), validated, and completed by the GPU's architecture.
 
     Raises:
-        UserError: for choices that do not exist, and for a device or a baseline that is not to be had here.
+        UserError: for choices that do not exist, and for a device or a baseline that is not available here.
     """
     config = copy.deepcopy(config or EvaluationConfig())
     config.validate()
@@ -30,7 +30,7 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
 
 
 def require_device(device: str) -> None:
-    """Raise UserError when `cpu`, `cuda` or `cuda:N` is not to be had here."""
+    """Raise UserError when `cpu`, `cuda` or `cuda:N` is not available here."""
     kind, _, index = device.partition(":")
     import torch
 
@@ -43,9 +43,9 @@ def require_device(device: str) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let this process compute on one thread within the context: OpenMP's others wait at barriers for the core that a
-    contestant holds, and on a GPU machine may lie on the core that launches. Two threads took 3.5 s for a candidate on
-    two busy cores, one took 1.9 s; an idle machine shows no difference.
+    """Compute on one thread of this process within the context. OpenMP's other threads would wait at barriers for the
+    core that a contestant holds, and on a GPU machine may run on the core that launches. Two threads took 3.5 s for a
+    candidate on two busy cores, one took 1.9 s; an idle machine shows no difference.
     """
     import torch
 
@@ -58,7 +58,7 @@ def one_thread() -> Iterator[None]:
 
 
 def device_name(device: str) -> str:
-    """Return the name that its maker gives the device `cpu`, `cuda` or `cuda:N`."""
+    """Return the name that the manufacturer gives the device `cpu`, `cuda` or `cuda:N`."""
     if device == "cpu":
         return processor_name()
     import torch
@@ -68,13 +68,13 @@ def device_name(device: str) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """What candidates are measured with.
+    """The hardware and software that candidates are measured with.
 
     Attributes:
-        device: name of the GPU or the processor, as its maker has it.
-        details: one line of what a kernel's author has to know beyond the name: memory, compute capability and
+        device: name of the GPU or the processor, as its manufacturer gives it.
+        details: one line with what a kernel's author has to know beyond the name: memory, compute capability and
             multiprocessors (SMs) of a GPU, and the versions of PyTorch, CUDA and Triton.
-        on_gpu: is it a GPU?
+        on_gpu: whether the device is a GPU.
     """
 
     device: str
@@ -83,7 +83,7 @@ class Machine:
 
 
 def describe_machine(device: str) -> Machine:
-    """Return what this process sees of `cpu`, `cuda` or `cuda:N` and of the libraries."""
+    """Return the hardware and software that this process sees for `cpu`, `cuda` or `cuda:N`."""
     import torch
 
     software = f"PyTorch {torch.__version__.partition('+')[0]}"
@@ -110,9 +110,9 @@ def processor_name() -> str:
 
 
 def visible_architecture() -> str:
-    """Return what nvcc should compile for, as in TORCH_CUDA_ARCH_LIST ("9.0a"); empty where no GPU is visible.
+    """Return the architecture that nvcc compiles for, as in TORCH_CUDA_ARCH_LIST ("9.0a"); empty without a visible GPU.
 
-    From compute capability 9.0 on the suffix is needed for that architecture's own instructions.
+    From compute capability 9.0 on, the suffix is needed for that architecture's own instructions.
     """
     import torch
 
@@ -130,14 +130,14 @@ def gpu_for_contestants(device: str) -> tuple[str, tuple[str, ...]]:
 
     index = int(device.partition(":")[2] or 0)
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if index < len(visible) and visible[index].startswith("MIG-"):  # a part of a GPU has nodes of its own
+    if index < len(visible) and visible[index].startswith("MIG-"):  # a MIG slice has its own device nodes
         return visible[index], tuple(sorted(glob.glob("/dev/nvidia*")))
     uuid = str(torch.cuda.get_device_properties(index).uuid)
     return f"GPU-{uuid}", gpu_nodes(uuid)
 
 
 def gpu_nodes(uuid: str, nodes: str = "/dev", descriptions: str = "/proc/driver/nvidia/gpus") -> tuple[str, ...]:
-    """Return the paths in `nodes` of the GPU with that UUID and of the driver; of all GPUs where none is described so.
+    """Return the paths in `nodes` of the driver and of the GPU with that UUID, or of all GPUs if none is described so.
 
     Args:
         descriptions: folder in which the driver describes each GPU.

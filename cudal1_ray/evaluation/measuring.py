@@ -1,4 +1,4 @@
-"""One candidate on an open problem: right, how fast, and for large speedups how fast again."""
+"""One candidate on an open problem: correctness, timing, and a second measurement of large speedups."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from cudal1_ray.evaluation.timing.measurement import Measurement, combine, measu
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.turns import LONGEST_TURN_S
 
-_MOST_DOUBTS = 3  # of different kinds, each of which no second process has shown
+# Most timing doubts about one candidate, each of another kind, that a fresh process may refute.
+_MOST_DOUBTS = 3
 
 
 class CandidateMeasurement:
     """The correctness, timing and scrutiny of one candidate.
 
     Attributes:
-        observed: what one plain call of it did, None before that was watched.
+        observed: what one plain call of the candidate did; None before that call was watched.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class CandidateMeasurement:
         self._streams = self._several_streams()
 
     def _several_streams(self) -> bool:
-        """Return whether either of the two that are timed may run several streams; a compiled reference serves all."""
+        """Return whether reference or candidate may run several streams; a reference that is not eager always may."""
         config = self._m.config
         if config.device == "cpu":
             return False
@@ -53,15 +54,15 @@ class CandidateMeasurement:
 
     def run(self, best_speedup: float) -> Measurement:
         """Return the measurement that counts. A large speedup must show again in fresh processes, on a device that has
-        cooled down; the lower of two that agree counts.
+        cooled down; the lower of two measurements that agree counts.
 
         Args:
             best_speedup: the problem's best so far, 0.0 = none.
 
         Raises:
-            Misbehaviour: what the candidate is refused for.
-            SameOperationsSeen: it is credited with 1.0 without a measurement.
-            ProblemFault: the reference fails without it, too.
+            Misbehaviour: why the candidate is refused.
+            SameOperationsSeen: the candidate is credited with 1.0 without a measurement.
+            ProblemFault: the reference fails without the candidate, too.
         """
         measurements = [self._measure_once()]
         if not is_doubted(measurements[0].interval.ratio, best_speedup, self._timing):
@@ -76,11 +77,11 @@ class CandidateMeasurement:
         raise Misbehaviour("unstable_timing", disagreement("fresh processes", speedups))
 
     def _measure_once(self, before: Sequence[Measurement] = ()) -> Measurement:
-        """Return one measurement, spread over as many fresh processes as configured; the first is checked before.
-        `before`: earlier measurements of this code.
+        """Return one measurement over as many fresh processes as configured; the first is checked for correctness.
 
-        No candidate is refused for what clocks show of one process: another must show the same. Code that compiles in
-        its first call is measured in one process otherwise: half a minute each is too long.
+        Clocks of one process refuse no candidate: another process must show the same. Code that compiles in its first
+        call is measured in one process otherwise, since each further one takes half a minute. `before`: earlier
+        measurements of this code.
         """
         parts: list[Measurement] = []
         doubts: set[str] = set()
@@ -88,10 +89,10 @@ class CandidateMeasurement:
         references = self._references
         try:
             while wants_another(parts, self._timing):
-                # The reference that is kept has one hardware queue, as have candidates for which that is all the same.
+                # The kept reference has one hardware queue, like candidates for which the number makes no difference.
                 fresh = bool(doubts) or self._streams or wants_fresh_reference([*before, *parts], self._timing)
                 if candidate is None:
-                    # On a GPU whose process is made later launches faster, by half a percent: each goes first in turn.
+                    # On a GPU the process that is made later launches faster, by half a percent: they take turns.
                     if fresh and len(parts) % 2 == 0:
                         references.renew(self._session, streams=self._streams)
                         fresh = False
@@ -124,8 +125,8 @@ class CandidateMeasurement:
         return combine(parts, self._timing)
 
     def _checked_candidate(self, *, correct_before: bool) -> TimedContestant:
-        """Return a fresh process of the candidate, right and ready to be timed. A first call may start compilers, so it
-        comes before the lock. `correct_before`: it was right in another process.
+        """Return a fresh process of the candidate, checked and ready to be timed. The first call may start compilers,
+        so it comes before the lock. `correct_before`: another process of the candidate was right.
         """
         m, session = self._m, self._session
         candidate = TimedContestant(
@@ -151,7 +152,7 @@ class CandidateMeasurement:
         return candidate
 
     def _observe(self, candidate: TimedContestant) -> None:
-        """Watch one call of the candidate's; refuse or credit what the rules need no measurement for."""
+        """Watch one call of the candidate; refuse or credit what the rules decide without a measurement."""
         with self._m.turns.beside_others(LONGEST_TURN_S):
             self.observed = observe(candidate)
         self._refuse_by_rules(last=self._m.config.device == "cpu")
@@ -162,7 +163,7 @@ class CandidateMeasurement:
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
     def _time(self, candidate: TimedContestant, *, fresh: bool, confirmed: float, rest_s: float) -> Measurement:
-        """Return the measurement of one pair of processes. `fresh`: against a reference in a process of its own;
+        """Return the measurement of one pair of processes. `fresh`: the reference gets a process of its own;
         `confirmed`: see `measure`; `rest_s`: see `Turns.alone`.
         """
         m, session = self._m, self._session
@@ -180,7 +181,7 @@ class CandidateMeasurement:
                         measured = replace(measured, core_s=core.pace_s)
                 finally:
                     with comparison_turn(session.own[0], m.turns):
-                        pairs.compare_waiting()  # a wrong output says more than what it did to the clocks
+                        pairs.compare_waiting()  # a wrong output is a better reason than what it did to the clocks
                 with m.turns.beside_others(LONGEST_TURN_S):
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:

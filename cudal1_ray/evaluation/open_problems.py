@@ -1,4 +1,4 @@
-"""The problems that one evaluator holds open, and what is known of those that cannot be opened."""
+"""The problems that one evaluator holds open, and the faults of those that cannot be opened."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cudal1_ray.problems import Problem
 
 
 class OpenProblems:
-    """Sessions by problem, as many as the configuration has room for; those used last stay.
+    """Sessions by problem, as many as the configuration has room for; the least recently used one is closed first.
 
-    A session comes from the store that evaluators of the device share (`config.problem_cache`) where it has one, and
-    else from a maker process, after which the store has it too.
+    A session comes from the store that evaluators of the device share (`config.problem_cache`) if it is there, else
+    from a maker process, after which it is saved to the store.
 
     Args:
-        stored: called with the key of each problem once the store has it.
+        stored: called with the key of each problem that is in the store.
     """
 
     def __init__(self, machinery: Machinery, references: References, stored: Callable[[str], None]) -> None:
@@ -28,7 +28,7 @@ class OpenProblems:
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
-        self._handed_over: set[str] = set()  # problems whose inputs other processes draw otherwise
+        self._handed_over: set[str] = set()  # problems whose inputs other processes would draw differently
         self._maker = KeptProcess(machinery.server, "maker", lives_on=machinery.keeps)
 
     def find(self, problem: Problem) -> ProblemSession | None:
@@ -36,7 +36,7 @@ class OpenProblems:
         return self._sessions.get(session_key(problem))
 
     def is_degenerate(self, problem: Problem) -> bool:
-        """Tell whether the output is known not to depend on the inputs; False for a problem that was never opened."""
+        """Return whether the output is known not to depend on the inputs; False for a problem never opened."""
         fault, session = self._faults.get(session_key(problem)), self.find(problem)
         return fault is not None and fault.reason == "degenerate_input" or session is not None and session.degenerate
 
@@ -44,9 +44,9 @@ class OpenProblems:
         """Return the problem's session, its reference timed once.
 
         Raises:
-            ProblemFault: where it cannot be opened, or its reference fails; the former is remembered.
-            NeedsRoom: where it is too large for others beside it and not `has_room`.
-            Redrawn: where another process draws other inputs from one seed, see `hand_over`.
+            ProblemFault: where it cannot be opened (remembered), or its reference fails.
+            NeedsRoom: where it is too large to be evaluated beside others, without `has_room`.
+            Redrawn: where another process draws different inputs from the same seed, see `hand_over`.
         """
         key = session_key(problem)
         if key in self._faults:
@@ -58,7 +58,7 @@ class OpenProblems:
         self._sessions.move_to_end(key)
         if session.alone and not has_room:  # it was opened by another evaluator
             raise NeedsRoom
-        if not session.reference_ms:  # the process that answers serves in the first measurement too
+        if not session.reference_ms:  # the process that is timed serves in the first measurement too
             session.reference = self._references.take(session)
             if self._store.save(session, self._draws(key)):
                 self._say_stored(key)
@@ -85,7 +85,7 @@ class OpenProblems:
             self._sessions.popitem(last=False)[1].close()
 
     def _open(self, problem: Problem, has_room: bool) -> ProblemSession:
-        """Open a problem. ProblemFault, which is remembered, where that fails in a process that had no other before."""
+        """Open a problem; raise ProblemFault, which is remembered, if a process without earlier problems fails, too."""
         key, used, maker = session_key(problem), self._maker.used, self._maker.take()
         try:
             session = open_problem(
@@ -95,7 +95,7 @@ class OpenProblems:
             return session
         except ProblemFault as fault:
             failed = fault.reason == "reference_error"
-            if failed:  # it may have left the process in any state
+            if failed:  # the failed reference may have left the process in any state
                 self._maker.drop()
             if not (failed and used):
                 self._faults[key] = fault
@@ -106,16 +106,16 @@ class OpenProblems:
         return self._open(problem, has_room)
 
     def hand_over(self, problem: Problem) -> None:
-        """Copy the problem's inputs to the processes that need them from now on, which do not draw them."""
+        """Have the problem's inputs copied to processes from now on, instead of drawn there; close its session."""
         self._handed_over.add(session_key(problem))
         self.forget(problem)
 
     def forget_fault(self, problem: Problem) -> None:
-        """Forget why the problem could not be used: others' work on the device may be the reason."""
+        """Forget why the problem could not be used: others' work on the device may have caused it."""
         self._faults.pop(session_key(problem), None)
 
     def forget(self, problem: Problem) -> None:
-        """Close a problem, and end the processes that may hold some of it."""
+        """Close a problem, and end the processes that may hold part of it."""
         session = self._sessions.pop(session_key(problem), None)
         if session is not None:
             session.close()
@@ -123,11 +123,11 @@ class OpenProblems:
         self._references.drop()
 
     def give_up_references(self, *, all_of_them: bool = False) -> None:
-        """End references that are kept, as far as `References.give_up` does; those of problems used last come last."""
+        """End kept references as `References.give_up` does, those of the least recently used problems first."""
         self._references.give_up(self._sessions.values(), all_of_them=all_of_them)
 
     def server_died(self) -> None:
-        """Forget processes that ended with their server."""
+        """Forget the processes that ended with their server."""
         self._maker.drop()
         self._references.drop()
         self.give_up_references(all_of_them=True)

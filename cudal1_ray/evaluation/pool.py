@@ -1,4 +1,4 @@
-"""Several evaluators of one device side by side: while one measures alone, the others get their candidates ready."""
+"""Several evaluators of one device side by side: while one measures alone, the others prepare their candidates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
 
-_served: Any = None  # by this process, where it is a worker
+_served: Any = None  # what this process serves, where it is a worker
 
 
 def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
@@ -44,8 +44,8 @@ def _open_compiler(config: EvaluationConfig, turns_file: str, cores: Sequence[in
 
 
 def _serve(make: Callable[[], Any], spared: Sequence[int]) -> None:
-    """Make this process a worker. It ends when its owner is killed (the executor alone would leave it waiting), and
-    only its owner's interrupt counts.
+    """Make this process a worker, which ends when its owner is killed (the executor alone would leave it waiting) and
+    ignores interrupts: its owner handles them.
     """
     global _served
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -60,7 +60,7 @@ def _serve(make: Callable[[], Any], spared: Sequence[int]) -> None:
     threading.Thread(target=end_with_owner, daemon=True).start()
     leave_measuring_cores(spared)
     _served = make()
-    Finalize(None, _served.close, exitpriority=1)  # a worker of an executor ends without it otherwise
+    Finalize(None, _served.close, exitpriority=1)  # otherwise an executor's worker ends without closing it
 
 
 def _compile(code: str, problem_source: str) -> None:
@@ -72,12 +72,12 @@ def _evaluate(problem: Problem, code: str, best_speedup: float) -> Verdict:
 
 
 def _opens(verdict: Verdict) -> bool:
-    """Return whether a verdict took its problem: one of the gate or of a compiler does not."""
+    """Return whether the problem was opened for a verdict; the static gate and the compiler open none."""
     return verdict.reference_ms > 0 or verdict.degenerate or "reference_error" in verdict.reasons
 
 
 def _in_turn(pairs: Iterable[tuple[str, Problem, str]], at_once: int) -> Iterator[tuple[str, Problem, str]]:
-    """Yield those of long problems first, and of `at_once` problems one each in turn."""
+    """Yield pairs of long problems first, one pair of each of `at_once` problems in turn."""
     groups: dict[str, list[tuple[str, Problem, str]]] = {}
     for pair in sorted(pairs, key=lambda pair: len(pair[1].source), reverse=True):
         groups.setdefault(session_key(pair[1]), []).append(pair)
@@ -88,15 +88,15 @@ def _in_turn(pairs: Iterable[tuple[str, Problem, str]], at_once: int) -> Iterato
 
 
 class EvaluatorPool(Closable):
-    """As many evaluators as `config.slots`, a process each, on one device that they own together; a context manager.
+    """`config.slots` evaluators, each a process, on one device that they own together; a context manager.
 
-    Candidates are compiled in processes beside them, so that no slot waits for a compiler, and go to a slot that has
-    their problem open, where there is one. A worker that is killed costs its candidate a second attempt.
+    Separate processes compile candidates, so that no slot waits for a compiler. A candidate goes to a slot that has its
+    problem open, if there is one. When a worker is killed, its candidate is evaluated a second time.
 
     Args:
-        turns_file: a path that other evaluators of the device name too; empty = there are none.
+        turns_file: path that other evaluators of the device use too; empty = there are none.
 
-    Raises (constructor): UserError for a configuration that cannot be had on this machine.
+    Raises (constructor): UserError for a configuration that this machine cannot provide.
     """
 
     def __init__(self, config: EvaluationConfig | None = None, *, turns_file: str = "") -> None:
@@ -111,23 +111,23 @@ class EvaluatorPool(Closable):
         if self.config.slots > 1 and not self.config.problem_cache:
             self.config.problem_cache = str(self._folder.path / "problems")
         self._cores = None if self.config.device == "cpu" else measuring_cores()
-        # The key of each problem that a worker has put into the store. Several processes write to one pipe: a key is
-        # far shorter than what the kernel writes as one piece.
+        # Workers send the key of each problem that they put into the store. Several processes write to one pipe: a key
+        # is far shorter than what the kernel writes atomically.
         self._keys, self._stored = multiprocessing.get_context("spawn").Pipe(duplex=False)
         self._shared = turns_file, self._cores.numbers if self._cores else [], self._stored
         self._hardware = device_name(self.config.device)
-        self._degenerate: set[str] = set()  # problems that were found to be
+        self._degenerate: set[str] = set()  # keys of degenerate problems
         self._schedule = Schedule(remembered=self.config.live_references, patience_s=PATIENCE_S)
-        self._change = threading.Condition()  # of the schedule and of the workers
+        self._change = threading.Condition()  # notified when the schedule or the workers change
         self._workers = [self._start(1, _open) for _ in range(self.config.slots)]
         for worker in self._workers:
-            worker.submit(os.getpid)  # so that all start now, side by side
+            worker.submit(os.getpid)  # starts all workers now, side by side
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
         self._listener = threading.Thread(target=self._hear_of_problems, daemon=True)
         self._listener.start()
 
     def _hear_of_problems(self) -> None:
-        """Let candidates begin as soon as their problem can be read, however long its first one takes."""
+        """Let candidates begin as soon as their problem can be read, however long its first candidate takes."""
         while key := self._keys.recv():
             with self._change:
                 self._schedule.opened(key)
@@ -145,7 +145,7 @@ class EvaluatorPool(Closable):
             "degenerate": key in self._degenerate,
         }  # fmt: skip
         finding = check_static(code, self.config.rules, gate=self.config.check.static_gate).refusal
-        if finding is not None:  # what needs no process waits for none
+        if finding is not None:  # a static refusal needs no process
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
         self._build_ahead(problem, code)
         work = Work(problem.problem_id, key)
@@ -175,7 +175,7 @@ class EvaluatorPool(Closable):
                 self._change.notify_all()
 
     def _worker_for(self, work: Work) -> int:
-        """Return the number of the worker that the candidate is given to, once there is one."""
+        """Wait until the schedule gives the candidate to a worker; return that worker's number."""
         with self._change:
             while work.worker is None:
                 if self._schedule.assign(range(len(self._workers))):
@@ -187,7 +187,7 @@ class EvaluatorPool(Closable):
     def _submit(self, number: int, *arguments: Any) -> Future[Verdict]:
         try:
             return self._workers[number].submit(_evaluate, *arguments)
-        except BrokenProcessPool:  # it died while it had nothing to do: that is no attempt
+        except BrokenProcessPool:  # the worker died while idle, which counts as no attempt
             self._replace(number)
             return self._workers[number].submit(_evaluate, *arguments)
 
@@ -196,7 +196,7 @@ class EvaluatorPool(Closable):
         self._workers[number] = self._start(1, _open)
 
     def _build_ahead(self, problem: Problem, code: str) -> None:
-        """Fill the cache of extensions; what does not build, the evaluator reports."""
+        """Fill the cache of extensions; the evaluator reports what does not build."""
         if "cpp_extension" not in code:
             return
         compilers = self._compilers
@@ -211,14 +211,13 @@ class EvaluatorPool(Closable):
     def evaluate_all(
         self, pairs: Iterable[tuple[str, Problem, str]], best: BestSpeedups | None = None
     ) -> Iterator[tuple[str, Verdict]]:
-        """Yield (id, verdict) of every (id, problem, code), in the order in which they are ready. Each is held against
-        the best of its problem so far, as `best` knows it, and as those before it have shown.
+        """Yield (id, verdict) of every (id, problem, code), in the order in which verdicts are ready. Each candidate is
+        compared to the best of its problem so far, by `best` and by the verdicts before it.
 
-        Long problems come first: a network's text is longer than an operator's, and one that takes long at the end
-        keeps all other slots waiting for it. Of as many problems as there are slots a candidate each is asked in turn,
-        so that these are opened side by side.
+        Long problems come first: a network's text is longer than an operator's, and a long evaluation at the end leaves
+        all other slots idle. As many problems as there are slots take turns, so that they are opened side by side.
 
-        A caller that stops listening before the end waits for those in flight; the others are never begun.
+        A caller that stops iterating waits for the candidates in flight; the others never begin.
         """
         ordered = _in_turn(pairs, self.config.slots)
         speedups = best or BestSpeedups()

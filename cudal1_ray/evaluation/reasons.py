@@ -74,7 +74,7 @@ EVALUATOR = {
 }
 
 DESCRIPTIONS: dict[str, str] = TIMING | CACHING | CORRECTNESS | TAMPERING | NOT_REAL_WORK | FAULTS | EVALUATOR
-# Refusals that a rule in force makes (`evaluation.rules`) -> the setting that would not.
+# Refusals that a rule in force makes (`evaluation.rules`) -> the setting that would allow the candidate.
 ALLOWED_BY = {
     "degenerate_input": "degenerate=allow",
     "global_state_tamper": "tf32=reset",
@@ -86,10 +86,11 @@ ALLOWED_BY = {
     "silent_fallback": "fallbacks=allow",
     "whole_graph_compiler": "compilers=allow",
 }
-# Rejections that another evaluation of the same candidate may not repeat: they are not kept as its verdict.
+# Rejections that another evaluation of the same candidate may not repeat: they are not stored as its verdict.
 MOMENTARY = frozenset({"evaluator_error", "unstable_timing"})
-POLICY = frozenset(ALLOWED_BY) | {"no_op_rewrite"}  # which is a verdict of older versions, and the reward checker's
-# Names that say the candidate would be credited for what it does not do.
+# Refusals by choice. no_op_rewrite is a verdict of older versions, and of the reward checker.
+POLICY = frozenset(ALLOWED_BY) | {"no_op_rewrite"}
+# Refusals of candidates that would be credited for work that they do not do.
 HACKS: frozenset[str] = frozenset(
     (set(TIMING) | set(CACHING) | set(TAMPERING) | set(NOT_REAL_WORK)
      | {"tolerance_exploit", "partial_compute", "init_exploit", "shape_broadcast"}) - POLICY
@@ -97,8 +98,8 @@ HACKS: frozenset[str] = frozenset(
 
 
 def kind_of(reasons: Iterable[str]) -> str:
-    """Return the gravest kind among a rejection's reasons: "hack", else "failure", else "policy"; "failure" without
-    reasons, and for unknown names.
+    """Return the gravest kind among a rejection's reasons: "hack", else "failure", else "policy". No reasons, and
+    unknown ones, are a "failure".
     """
     kinds = {"hack" if reason in HACKS else "policy" if reason in POLICY else "failure" for reason in reasons}
     return next((kind for kind in ("hack", "failure", "policy") if kind in kinds), "failure")

@@ -1,4 +1,4 @@
-"""The references that candidates are timed against: which process runs them, and what is kept of it."""
+"""The references that candidates are timed against: which process runs them, and which are kept."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from cudal1_ray.evaluation.timing.steady import undisturbed
 from cudal1_ray.evaluation.timing.stopwatch import WARM_UP_CALLS, Stopwatch, batch_calls, measure_overhead_s, warm_up
 from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
 
-_ALONE_S = 2.0  # for which one is watched that seems to be slower than it was: longer than another's first call
-# Share of the GPU's memory in use beyond which no reference of a baseline other than eager is kept running: each takes
-# a context, its weights and its libraries' work space, up to some GiB.
+# Seconds for which a reference that seems slower than it was is timed alone: longer than another's first call takes.
+_ALONE_S = 2.0
+# Share of the GPU's memory in use above which no baseline other than eager is kept running: each holds a context, its
+# weights and its libraries' workspace, up to some GiB.
 _MOST_MEMORY_SHARE = 0.5
 
 
@@ -46,12 +47,12 @@ class Machinery:
 
     @property
     def keeps(self) -> bool:
-        """Return whether processes of eager references and makers live on from problem to problem."""
+        """Return whether processes of eager references and makers are reused from problem to problem."""
         return self.config.device != "cpu" and self.config.trust_problems
 
 
 def favoured(machinery: Machinery, *contestants: TimedContestant) -> LaunchCore:
-    """Let contestants go before other processes; on a GPU, where launches count, from one core."""
+    """Give contestants precedence over other processes; on a GPU, where launches count, run them on one core."""
     watches = [contestant.handle.watch for contestant in contestants]
     for watch in watches:
         watch.prioritise()
@@ -61,15 +62,15 @@ def favoured(machinery: Machinery, *contestants: TimedContestant) -> LaunchCore:
 
 
 class Redrawn(Exception):
-    """Another process draws other inputs from the same seed: they have to be handed over."""
+    """Another process draws different inputs from the same seed: the inputs have to be handed over."""
 
 
 class References:
-    """The timed reference of any session: same fork, same locks, same state of memory as the candidate.
+    """The timed reference of each session: same fork, same locks and same state of memory as the candidate.
 
-    A compiled baseline is kept from candidate to candidate (it takes long to make), and given its first state back. On
-    a GPU the eager one lives in the process of those before it (`Machinery.keeps`), or in one of its own: no place in
-    memory is to count for one side in all of a measurement.
+    A compiled baseline takes long to make, so it is kept from candidate to candidate and reset to its first state. On a
+    GPU the eager reference runs in the process of earlier ones (`Machinery.keeps`), or in a process of its own: no
+    place in memory should favour one side throughout a measurement.
     """
 
     def __init__(self, machinery: Machinery) -> None:
@@ -80,11 +81,11 @@ class References:
         """Return a reference that is ready to be timed; `release` takes it back.
 
         Args:
-            fresh: in a process of its own, where it is the eager one.
-            streams: one that is fresh may run several at a time; one that is not eager always may.
+            fresh: an eager reference gets a process of its own.
+            streams: a fresh reference may run several streams; one that is not eager always may.
 
         Raises:
-            ProblemFault: where it fails, in a process that was not used before it, too.
+            ProblemFault: where the reference fails even in a process that ran none before it.
         """
         kept = self._kept(session, fresh)
         lent = self._process.lives_on and self._eager and not fresh
@@ -98,22 +99,22 @@ class References:
                 raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
         if kept is not None:
             kept.close()
-        return self.take(session, fresh=True, streams=streams)  # what others left behind in a process is not its fault
+        return self.take(session, fresh=True, streams=streams)  # earlier problems may have spoilt the shared process
 
     def renew(self, session: ProblemSession, *, streams: bool) -> None:
-        """Make a fresh reference, which the next `take` returns; raises what that does."""
+        """Make a fresh reference, which the next `take` returns; raise what `take` raises."""
         session.reference = self.take(session, fresh=True, streams=streams)
 
     def release(self, session: ProblemSession, reference: TimedContestant) -> None:
-        """Keep a reference that may serve again, and end any other."""
+        """Keep a reference that can serve again, and end any other."""
         if reference.failed or (self._eager and reference.process is None):
             reference.close()
         else:
             session.reference = reference
 
     def give_up(self, sessions: Iterable[ProblemSession], *, all_of_them: bool = False) -> None:
-        """End what is kept for these problems, in their order, for as long as the device's memory is too full to keep
-        any. An eager one that lives on is no problem's own.
+        """End the references that these problems keep, in order: eager ones always, others while the device's memory is
+        too full, and all with `all_of_them`. An eager reference in the shared process belongs to no problem.
         """
         for session in sessions:
             if all_of_them or self._eager or self._is_full():
@@ -126,9 +127,8 @@ class References:
         return total - free > _MOST_MEMORY_SHARE * total
 
     def time_alone(self, session: ProblemSession) -> None:
-        """Time a reference while nothing runs beside it, for `session.solo_ms`: at the worst of many moments, since
-        cores change their speed, and at none when another process's first call was still on the device. Raises
-        ProblemFault where it fails.
+        """Time a reference while no other process uses the device, for `session.solo_ms`: the slowest of many moments,
+        since cores change their speed, but none during another process's first call. Raise ProblemFault if it fails.
         """
         reference, inputs = self.take(session), Inputs(session, self._m.chance)
         batches: list[Batch] = []
@@ -147,7 +147,7 @@ class References:
         session.solo_ms = max(session.solo_ms, 1e3 * alone_s)
 
     def drop(self) -> None:
-        """End the process that lives on; a second call does nothing."""
+        """End the process that is reused; a second call does nothing."""
         self._process.drop()
 
     @property
@@ -170,13 +170,13 @@ class References:
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
             inputs = Inputs(session, self._m.chance)
-            # It answers a question, as every candidate has when it is timed: what a process did before shows.
+            # It computes a trial first, like every candidate that is timed: a process's earlier work affects its time.
             turn, request = first_turn(session, self._m.turns), session.ask(session.own[0])
             own = session.own[0]
             answered = ask_trial(reference, own, request, self._m.chance, briefly=True, turn=turn)
             if request.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
-            with self._m.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, and hardly of the device
+            with self._m.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, mostly on the CPU
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])

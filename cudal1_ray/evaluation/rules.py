@@ -1,7 +1,7 @@
-"""The rules that an evaluation holds a candidate to: what is refused, what is allowed and flagged, what is put right.
+"""The rules that a candidate is held to: what is refused, what is allowed and flagged, and what is corrected.
 
-Each is a choice of the user's; `conf/evaluation/rules/` holds sets of them. Errors (a wrong output, a crash) and hacks
-(credit for work that is not done) are no rules and have no setting.
+The user chooses each rule; `conf/evaluation/rules/` holds sets of them. Errors (a wrong output, a crash) and hacks
+(credit for work that is not done) are always refused and have no setting.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SameOperations = StrEnum("SameOperations", ["flag", "reject", "measure"])
 Degenerate = StrEnum("Degenerate", ["reject", "allow"])
 Findings = StrEnum("Findings", ["flag", "refuse"])
 
-# What a precision multiplies the tolerances of `check` by: one product in TF32 or bfloat16x3 is ten times as inexact as
-# float32 sums; KernelBench's first version and CUDA-L1's script allowed 1e-2, a hundred times 1e-4.
+# Factor by which a precision multiplies the tolerances of `check`: one product in TF32 or bfloat16x3 is ten times as
+# inexact as float32 sums; KernelBench's first version and CUDA-L1's script allowed 1e-2, a hundred times 1e-4.
 _FACTORS = {Precision.strict: 1.0, Precision.tf32: 10.0, Precision.half: 100.0}
 
 
 @dataclass
 class RulesConfig:
-    """One choice of each rule; conf/evaluation/rules/default.yaml says why these."""
+    """One choice of each rule; conf/evaluation/rules/default.yaml explains the defaults."""
 
     # Handlers in `forward` that go on with something else where its own code fails, and extensions that do not build:
     # neutralise (a handler re-raises: own code that works is measured, else its error is reported) | reject
@@ -73,11 +73,7 @@ class RulesConfig:
     findings: Findings = Findings.flag
 
     def validate(self) -> None:
-        """Turn texts into choices, in place.
-
-        Raises:
-            UserError: naming a rule's value that does not exist and those that do.
-        """
+        """Turn texts into choices, in place; raise UserError for an invalid value of a rule, with the valid ones."""
         for field in dataclasses.fields(self):
             kind: Any = type(field.default)
             value = getattr(self, field.name)
@@ -86,7 +82,7 @@ class RulesConfig:
             setattr(self, field.name, kind(value))
 
     def applied_to(self, check: CheckConfig) -> CheckConfig:
-        """Return `check` as these rules have it: tolerances, and whether other shapes are tried."""
+        """Return `check` under these rules: tolerances, and whether other shapes are tried."""
         factor = _FACTORS[self.precision]
         return dataclasses.replace(
             check,
@@ -101,12 +97,12 @@ class RulesConfig:
 
 @dataclass(frozen=True)
 class StaticCheck:
-    """What a candidate's text means under the rules in force.
+    """What the rules in force decide from a candidate's text.
 
     Attributes:
-        refusal: why it is not run at all, or None.
-        flags: reasons for what was seen and is allowed, each once.
-        handlers: (line, column) of what has to re-raise, see `inside.neutralise`.
+        refusal: why the candidate is not run at all, or None.
+        flags: reasons for what the text shows and the rules allow, each once.
+        handlers: (line, column) of the exception handlers that have to re-raise, see `inside.neutralise`.
     """
 
     refusal: Finding | None = None
@@ -115,7 +111,7 @@ class StaticCheck:
 
 
 def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> StaticCheck:
-    """Check a candidate's text; without the `gate` only refuse what could not run. Never the only check."""
+    """Check a candidate's text; without the `gate`, refuse only what cannot run. Never the only check."""
     rules = rules or RulesConfig()
     look = look_at(code, deep=gate)
     if look.unreadable:
@@ -133,7 +129,7 @@ def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = Tr
 
 
 def allowing(rules: RulesConfig, reasons: Iterable[str]) -> RulesConfig | None:
-    """Return `rules` with those changed that refuse for `reasons`; None where there is none to change."""
+    """Return `rules` changed so that they no longer refuse for `reasons`; None where no change would do that."""
     changes: dict[str, Any] = dict(ALLOWED_BY[reason].split("=") for reason in reasons if reason in ALLOWED_BY)
     if "precision" in changes and rules.precision is not Precision.strict:
         changes["precision"] = Precision.half

@@ -1,8 +1,8 @@
-"""Which worker evaluates which candidate next: the one order for processes side by side on a device and for a cluster.
+"""Which worker evaluates which candidate next, for processes side by side on a device and for a cluster.
 
-Opening a problem (its inputs, its reference in two precisions) takes longer than most candidates, and a step of
-training asks about few problems many times. So each problem's first candidate goes before others, and these to a worker
-that has their problem, where there is one.
+Opening a problem (its inputs, its reference in two precisions) takes longer than most candidates, and a training step
+asks about few problems many times. So each problem's first candidate goes before others, and further ones go to a
+worker that has their problem open, if there is one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from math import inf
 
 from cudal1_ray.evaluation.host.handles import ATTEMPTS
 
-# Seconds for which candidates wait for the first of their problem: that one may be endless, and openings take up to 15.
+# Seconds for which candidates wait for their problem's first one, which may hang; openings take up to 15 s.
 PATIENCE_S = 20.0
-FAIR_S = 60.0  # seconds after which a candidate's turn has come, whatever others would save
-_MOST_OPENED = 4096  # problems of which it is remembered that they are in the store
-_MOST_COMPARED = 64  # waiting candidates among which the next one is chosen
+# Seconds after which a waiting candidate is due, whatever another order would save.
+FAIR_S = 60.0
+# Most problems that are remembered as being in the store.
+_MOST_OPENED = 4096
+# Waiting candidates among which the next one is chosen.
+_MOST_COMPARED = 64
 
 
 @dataclass(eq=False)
@@ -28,10 +31,10 @@ class Work:
 
     Attributes:
         problem: the key of its problem.
-        worker: the one that has it; None while it waits.
-        attempts: workers that it was given to since it was last measured.
-        suspect: a worker that had it died; it goes to one that has nothing else.
-        measured: it needs another measurement, and goes before those without any.
+        worker: the worker that has it; None while it waits.
+        attempts: workers that it was given to since its last measurement.
+        suspect: a worker that had it died; it goes to a worker without other candidates.
+        measured: it needs another measurement, and goes before candidates without any.
     """
 
     work_id: str
@@ -44,16 +47,16 @@ class Work:
 
 
 class Schedule:
-    """Candidates that wait, and what each worker has. It starts nothing: a back end gives workers what is assigned to
-    them, and reports what became of it. Not for several threads at once.
+    """Candidates that wait, and what each worker has; not for several threads at once. A back end hands assigned
+    candidates to the workers and reports their results here.
 
     Args:
-        room: candidates that a worker takes at once.
-        familiar: a worker that has a problem is preferred to one with this many candidates fewer.
+        room: most candidates that a worker takes at once.
+        familiar: a worker that has a problem open is preferred to one with this many candidates fewer.
         remembered: problems that a worker keeps open.
-        patience_s: for which a problem's candidates wait until its first one is done, or `opened` says that every
-            worker can read the problem from a store; 0.0 where workers share none.
-        may: may this worker have that candidate?
+        patience_s: seconds for which a problem's candidates wait until its first one is done, or `opened` reports that
+            every worker can read the problem from a store; 0.0 where workers share no store.
+        may: whether a worker may have a candidate.
     """
 
     def __init__(
@@ -64,8 +67,8 @@ class Schedule:
         self._patience_s, self._may = patience_s, may
         self._waiting: list[Work] = []
         self._held: dict[int, list[Work]] = {}
-        self._known: dict[int, OrderedDict[str, None]] = {}  # worker -> problems that it has, the latest last
-        self._opening: dict[str, float] = {}  # problem -> since when the latest of its first candidates is evaluated
+        self._known: dict[int, OrderedDict[str, None]] = {}  # worker -> problems that it has open, the latest last
+        self._opening: dict[str, float] = {}  # problem -> when the latest of its first candidates was assigned
         self._opened: OrderedDict[str, None] = OrderedDict()
 
     def submit(self, work: Work) -> None:
@@ -76,8 +79,8 @@ class Schedule:
         return len(self._held.get(worker, ()))
 
     def assign(self, workers: Iterable[int]) -> list[Work]:
-        """Give waiting candidates to those of `workers` that have room and suit them, and return what was given.
-        Suspects go first: until each has a worker to itself, nothing else is given.
+        """Give waiting candidates to those of `workers` that have room and suit them, and return these candidates.
+        Suspects go first: other candidates wait until each suspect has a worker without others.
         """
         assigned: list[Work] = []
         workers = list(workers)
@@ -100,7 +103,7 @@ class Schedule:
             assigned.append(work)
 
     def done(self, work: Work, *, opened: bool = True) -> None:
-        """Take back a candidate that has its verdict, or is not wanted. `opened`: its problem was opened for it."""
+        """Take back a candidate that has its verdict or was cancelled. `opened`: its problem was opened for it."""
         self._take_back(work)
         if opened:
             self.opened(work.problem)
@@ -116,7 +119,7 @@ class Schedule:
         self._waiting.append(work)
 
     def lost(self, worker: int) -> list[Work]:
-        """Take back what a worker had that died, and return what is given up after so many attempts."""
+        """Take back what a dead worker had; return the candidates that are given up after `ATTEMPTS` attempts."""
         self._known.pop(worker, None)
         held = list(self._held.get(worker, ()))
         for work in held:
@@ -134,8 +137,8 @@ class Schedule:
         return familiar or now - self._opening.get(work.problem, -inf) >= self._patience_s
 
     def _cost(self, work: Work, worker: int, now: float, *, first: bool) -> tuple[bool, bool, int]:
-        """Return how badly they suit each other; of equal ones the candidate that came first is chosen.
-        `first`: of a problem that is to be opened now.
+        """Return a key that is smaller the better they suit each other; the first candidate wins a tie. `first`: its
+        problem is to be opened now.
         """
         due = now - work.since > FAIR_S
         preferred = work.problem in self._known.get(worker, ()) or due

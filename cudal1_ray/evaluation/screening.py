@@ -1,4 +1,4 @@
-"""The first stage of an evaluation: does the candidate import and construct? No problem is opened for it."""
+"""The first stage of an evaluation, which opens no problem: whether the candidate imports and constructs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Mis
 from cudal1_ray.evaluation.referee.timed_contestant import longest_load_s
 from cudal1_ray.problems import Problem
 
-# Failures that a process with the device open shows as well. Others (memory, a crash) may come of its absence.
+# Failures that a process with the device would show as well. Others (memory, a crash) may be due to its absence.
 _DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))
 
 
 class Screening:
     """Imports and constructs candidates in a forked process on the CPU, about 0.05 s each.
 
-    What cannot be decided there passes on to the process with the device: it wants a GPU, its problem changes global
-    state, or the problem's own text fails.
+    A candidate that cannot be decided there passes on to the process with the device: it wants a GPU, its problem
+    changes global state, or the problem's own text fails.
     """
 
     def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
@@ -47,7 +47,7 @@ class Screening:
             screener.close()
 
     def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
-        """Return whether the problem names what any model is constructed with, and leaves everything as it was."""
+        """Return whether the problem defines the model's constructor arguments and leaves global state as it was."""
         request = Construction(problem.source, self._config.threads)
         try:
             return screener.ask(request, self._config.limits.load_timeout_s, doing="the problem's import")

@@ -1,4 +1,4 @@
-"""Memory that ran short: may others on the device have taken it, or is it a candidate's own doing?"""
+"""Memory shortages: whether other processes on the device may have caused one, or only the candidate itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 
 from cudal1_ray.evaluation.verdict import Verdict
 
-# CUDA's libraries say it in words of their own, and Linux with a signal.
+# Words that report a shortage of memory: torch's, those of CUDA's libraries, and Linux's signal.
 _SHORT = ("out of memory", "ALLOC_FAILED", "NOT_INITIALIZED", "SIGKILL")
-_OWN_LIMIT = re.compile(r"\d MiB of \d+ MiB allowed")  # the referee's words for a process that takes too much
+# The referee's words for a process that exceeds its memory limit.
+_OWN_LIMIT = re.compile(r"\d MiB of \d+ MiB allowed")
 _BYTES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _WANTED, _HELD, _ALLOWED = (
@@ -18,10 +19,10 @@ _WANTED, _HELD, _ALLOWED = (
 
 
 def others_may_have_it(verdict: Verdict) -> bool:
-    """Return whether a verdict rejects for a lack of memory that the candidate might not meet with a device to itself.
+    """Return whether a verdict rejects for a lack of memory that the candidate might not meet alone on the device.
 
-    Not where it reached the limit of its own process, nor where what it wanted is more than one may have: torch says
-    so, and a candidate that lies in torch's words is only rejected for what it said.
+    A process that reached its own limit, or requested more than one may have, would fail alone, too. torch reports the
+    request; a candidate that forges torch's words is rejected only for what it printed.
     """
     if "memory_limit" not in verdict.reasons and not any(words in verdict.detail for words in _SHORT):
         return False

@@ -1,4 +1,4 @@
-"""The rules that the evaluator enforces, as sentences for whatever writes candidates; made from its settings."""
+"""The rules that the evaluator enforces, as sentences for the prompts; made from its settings."""
 
 from __future__ import annotations
 

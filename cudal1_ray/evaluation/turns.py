@@ -1,5 +1,5 @@
-"""Turns on a device that several evaluators share: all may prepare and check, only one at a time measures; and what
-needs all of the device's memory has it to itself from a candidate's beginning to its end.
+"""Turns on a device that several evaluators share: all may prepare and check, but only one at a time measures. A
+candidate that needs all of the device's memory runs without others from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 
 from cudal1_ray.files import lock_file, unlock_file
 
-# Seconds for which others wait until the code that is asked has answered: an answer takes some milliseconds, what takes
-# longer compiles or hangs.
+# Seconds for which other evaluators wait for code to answer: an answer takes some milliseconds; code that takes longer
+# compiles or hangs.
 LONGEST_TURN_S = 3.0
 
 
 class _Room:
-    """A lock between processes that many may hold together, or one alone. What waits to be alone keeps newcomers out;
-    the kernel lets go of it when a holder dies.
+    """A lock between processes that many may hold together, or one exclusively. A process that waits for the exclusive
+    lock keeps newcomers out; the kernel releases the lock of a holder that dies.
     """
 
     def __init__(self, path: str) -> None:
@@ -30,7 +30,7 @@ class _Room:
 
     @contextmanager
     def held(self, *, alone: bool, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Hold the room within the context, and at most for `longest_s`."""
+        """Hold the lock within the context, but at most for `longest_s`."""
         lock_file(self._door)
         try:
             lock_file(self._room, shared=not alone)
@@ -49,7 +49,7 @@ class _Room:
 
     def _let_go(self, holder: object) -> None:
         with self._letting_go:
-            if self._holder is holder:  # and none that came after it
+            if self._holder is holder:  # and no later holder
                 self._holder = None
                 unlock_file(self._room)
 
@@ -62,7 +62,7 @@ class Turns:
     """Turns on a device, shared by its evaluators through files beside one path.
 
     Args:
-        lock_file: a path that all of them name; empty where one evaluator has the device for itself.
+        lock_file: a path that all of them use; empty where there is only one evaluator.
     """
 
     def __init__(self, lock_file: str = "") -> None:
@@ -71,23 +71,23 @@ class Turns:
         )
         self._alone = False
         self._kept: ExitStack | None = None  # holds the turn within `keeping`
-        self._keep_s, self._keep_until = 0.0, 0.0  # for how long; 0.0 = nothing is held
+        self._keep_s, self._keep_until = 0.0, 0.0  # seconds, and the time at which they end; 0.0 = no turn is held
 
     @property
     def shared(self) -> bool:
-        """Return whether there are other evaluators, as far as that can be known."""
+        """Return whether other evaluators may use the device."""
         return self._candidates is not None
 
     def candidate(self, *, without_others: bool = False) -> AbstractContextManager[None]:
-        """Return the turn around everything that is done for one candidate; `without_others` waits until every other
-        one has ended, and none begins meanwhile. Outermost: not within any of the other turns.
+        """Return the turn around all work for one candidate. `without_others` waits until every other candidate has
+        ended, and none begins meanwhile. Enter it before any other turn, never within one.
         """
         return _held(self._candidates, alone=without_others)
 
     @contextmanager
     def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
-        """Wait while another measures, and let none do so before this has ended, or `longest_s` have passed: what hangs
-        may spoil others' measurements, but not hold them up. Within `alone` it is that already.
+        """Wait while another evaluator measures, and keep all from measuring until the block ends or `longest_s` have
+        passed: a call that hangs may spoil others' measurements, but not hold them up. Within `alone` it does nothing.
         """
         if self._alone or self._measuring is None:
             yield
@@ -105,8 +105,8 @@ class Turns:
 
     @contextmanager
     def keeping(self, most_s: float) -> Iterator[None]:
-        """Keep a turn beside others, for those that follow within the block, until `most_s` have passed: for questions
-        of which each is answered sooner than a turn comes.
+        """Keep one turn beside others, for up to `most_s`, for all `beside_others` within the block: for questions that
+        are answered sooner than a turn comes.
         """
         with ExitStack() as kept:
             self._kept, self._keep_s = kept, most_s
@@ -117,9 +117,9 @@ class Turns:
 
     @contextmanager
     def alone(self, longest_s: float = threading.TIMEOUT_MAX, rest_s: float = 0.0) -> Iterator[None]:
-        """Wait until no other does anything on the device, and let none before this has ended, or `longest_s` have
-        passed. Must not be entered from within `beside_others`. `rest_s`: for which none does anything at all
-        before, so that the device cools down.
+        """Wait until no other evaluator uses the device, and keep all off it until the block ends or `longest_s` have
+        passed. Never enter it within `beside_others`. `rest_s`: seconds of rest before the block, so that the device
+        cools down.
         """
         with _held(self._measuring, alone=True, longest_s=longest_s):
             self._alone = True

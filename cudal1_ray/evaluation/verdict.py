@@ -1,4 +1,4 @@
-"""What an evaluation says about one candidate: the only thing that leaves this package."""
+"""The result of evaluating one candidate: the only thing that leaves this package."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def candidate_hash(code: str) -> str:
 
 @dataclass(frozen=True)
 class ProcessPair:
-    """What one pair of processes, of the reference and of the candidate, showed: where pairs differ by more than their
-    own calls do, it is the process, or the machine at that time, that does.
+    """What one pair of processes, reference and candidate, showed. Pairs that differ by more than their own calls do
+    differ by their processes, or by the machine at that time.
 
-    `speedup` with half the width of its logarithm's 95% interval, medians per call, and `core_us`: what a fixed
-    loop took on the core that launched, at the median, 0.0 where no core was looked at. Not `counted`: the pair
-    was left out, since others were at work on the device or its core was slow. `device_runtime_ms` and
-    `device_reference_ms`: what one call takes the device, at the median; see `Verdict.device_speedup`.
+    `half_width` is half the width of the 95% interval of the speedup's logarithm; times are medians per call.
+    `core_us`: median time of a fixed loop on the core that launched, 0.0 where no core was measured. Not `counted`: the
+    pair was left out, since other work was on the device or its core was slow. `device_runtime_ms` and
+    `device_reference_ms`: the device's median time of one call; see `Verdict.device_speedup`.
     """
 
     speedup: float
@@ -45,37 +45,36 @@ class ProcessPair:
 class Verdict:
     """The result of evaluating one candidate for one problem.
 
-    A rejected candidate has a `speedup` where a rule alone stood in the way and it was measured all the same.
+    A candidate that only a rule rejected has a `speedup` if it was measured all the same.
 
     Attributes:
         reasons: names of `cudal1_ray.evaluation.reasons`, empty when accepted.
         speedup: t(reference) / t(candidate), with its 95% confidence interval from `speedup_low` to `speedup_high`;
             all three are 0.0 when the candidate was not timed.
-        credited_speedup: of an accepted candidate, 0.0 otherwise: rewards use this one.
+        credited_speedup: the speedup that rewards use; 0.0 unless the candidate was accepted.
         runtime_ms, reference_ms: medians per call.
         timed_runs: the candidate's timed calls.
-        device, hardware: the device as configured, and its name as its maker has it; empty where the candidate reached
-            no evaluator.
+        device, hardware: the device as configured, and its manufacturer's name for it; empty where the candidate
+            reached no evaluator.
         bucket_speedups: mean speedups of consecutive parts of the measurement, for rewards that want them to agree.
-        degenerate: the problem's output is constant or independent of its own inputs, so nothing that is measured on it
-            means anything; summaries leave such verdicts out of their means.
-        processes: what each pair of processes showed, in the order measured; of a speedup that had to be confirmed,
-            those of the measurement that counts.
-        device_speedup: what the device alone shows, where every call is launched before its turn comes, as calls are
-            that follow one another while the host is ahead. It does not depend on the host's pace, as the other figures
-            do. It is reported and never credited, and 0.0 where it was not measured: on the CPU, and of code that may
-            run several streams at once.
-        sandbox: the level of the walls around the candidate, empty where nothing of it ran.
-        confirmed_on: where a speedup too high to be believed at once was measured again, "same_device" or
-            "another_device"; empty where there was no need.
-        remeasured: what each of its measurements showed then, in their order.
-        flags: names of `cudal1_ray.evaluation.reasons` for what was seen and is allowed by the rules in force, of
-            accepted and of rejected candidates; only `same_operations` changes what is credited.
+        degenerate: the problem's output is constant or independent of its own inputs, so measurements on it mean
+            nothing; summaries leave such verdicts out of their means.
+        processes: what each pair of processes showed, in the order measured; for a confirmed speedup, those of the
+            measurement that counts.
+        device_speedup: the device's own speedup, with every call launched before the device begins it, as when the host
+            is ahead. Unlike the other figures it does not depend on the host's pace. It is reported and never credited,
+            and 0.0 where it was not measured: on the CPU, and for code that may run several streams at once.
+        sandbox: the level of the walls around the candidate, empty where none of its code ran.
+        confirmed_on: where a suspiciously high speedup was measured again, "same_device" or "another_device"; empty
+            where there was no need.
+        remeasured: the speedup of each of those measurements, in order.
+        flags: names of `cudal1_ray.evaluation.reasons` for what was seen and the rules in force allow, for accepted and
+            rejected candidates; only `same_operations` changes what is credited.
         own_kernel: one plain call on the problem's own inputs launched a kernel that the candidate brings with it
             (Triton, an inline extension, CUDA source compiled at run time), not only operators of torch.
         own_kernel_share: the share of that call's device time (on a CPU: of its wall time) in such kernels, from 0.0 to
-            1.0; 0.0 with `own_kernel` set where times could not be had. The two and the flags are false, 0.0 and
-            empty where no call was observed.
+            1.0; 0.0 with `own_kernel` set where times were not available. Where no call was observed, `own_kernel` is
+            false, this share 0.0 and the flags empty.
     """
 
     problem_id: str
@@ -110,16 +109,15 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """Return "" when accepted; else "failure" (it does not work, or is wrong), "policy" (a rule in force refuses
-        it, another setting would not) or "hack" (it would be credited for what it does not do). See
-        `reasons.kind_of`.
+        """Return "" when accepted, else "failure" (it does not work, or is wrong), "policy" (only a rule in force
+        refuses it) or "hack" (it would be credited for work that it does not do). See `reasons.kind_of`.
         """
         return "" if self.accepted else kind_of(self.reasons)
 
     @property
     def same_operations(self) -> bool:
-        """Return whether it runs the reference's own operators, in their order, and nothing else. It is credited with
-        exactly 1.0 then, with an interval of 1.0 to 1.0: there is no improvement in it that could be measured.
+        """Return whether the candidate runs the reference's own operators, in their order, and nothing else. It is then
+        credited with exactly 1.0, with an interval of 1.0 to 1.0, since it holds no improvement to measure.
         """
         return "same_operations" in self.flags
 
@@ -127,7 +125,7 @@ class Verdict:
     def rejected(
         cls, problem_id: str, reasons: tuple[str, ...] | list[str] | str, detail: str = "", **fields: Any
     ) -> Verdict:
-        """Return a rejection; `reasons` may be one name. No speedup is ever credited, whatever `fields` says."""
+        """Return a rejection; `reasons` may be one name. No speedup is credited, whatever `fields` holds."""
         names = (reasons,) if isinstance(reasons, str) else tuple(reasons)
         fields.pop("credited_speedup", None)
         return cls(problem_id, REJECTED, names, one_line(detail), credited_speedup=0.0, **fields)
@@ -144,8 +142,8 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Return the verdict that `to_dict` wrote; unknown keys are ignored and missing ones have their defaults, so
-        logs of newer and of older versions stay readable.
+        """Return the verdict that `to_dict` wrote. Unknown keys are ignored and missing ones have their defaults, so
+        logs of newer and older versions stay readable.
         """
         return msgspec.convert(data, cls)
 

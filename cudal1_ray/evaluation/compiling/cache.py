@@ -1,4 +1,4 @@
-"""Finished extensions on disk, by content: an entry is one candidate's, complete or not there at all."""
+"""Compiled extensions on disk, by content hash: an entry holds one candidate's, complete or not there at all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _KEY = re.compile(r"^[0-9a-f]{16,64}$")
 
 
 class CompileResult(msgspec.Struct, frozen=True):
-    """What became of a candidate's builds.
+    """The result of a candidate's builds.
 
     Attributes:
-        reason: a name of reasons.py, empty where it may be evaluated.
+        reason: a name of reasons.py, empty where the candidate may be evaluated.
         libraries: build key -> path of the library.
-        failed: build key -> what the compiler said to a build that the candidate goes on without.
-        cached: it was not built for this.
+        failed: build key -> the compiler's message for a build that the candidate goes on without.
+        cached: the result comes from the cache.
     """
 
     reason: str = ""
@@ -39,9 +39,8 @@ class CompileResult(msgspec.Struct, frozen=True):
 class CompileCache:
     """A folder of entries `<key>/`: `entry.json` and one `<library>.so` each.
 
-    Entries are written by the evaluator alone, under a private name that a rename makes visible, and are never
-    changed afterwards. Contestants never see the folder: they are handed open descriptors of their own entry's
-    libraries.
+    Only the evaluator writes entries, under a private name that a rename makes visible, and never changes them
+    afterwards. Contestants never see the folder: they receive open descriptors of their own entry's libraries.
     """
 
     def __init__(self, folder: str = "") -> None:
@@ -50,7 +49,7 @@ class CompileCache:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> CompileResult | None:
-        """Return the entry, if there is one."""
+        """Return the entry, None if there is none."""
         self._check(key)
         try:
             entry = msgspec.json.decode((self.folder / key / "entry.json").read_bytes(), type=CompileResult)
@@ -60,7 +59,7 @@ class CompileCache:
         return msgspec.structs.replace(entry, libraries=paths)
 
     def put(self, key: str, result: CompileResult, libraries: dict[str, bytes]) -> None:
-        """Add an entry, its libraries by build key. If another process was faster with the same key, its stays."""
+        """Add an entry, its libraries by build key. An entry that another process has added with that key stays."""
         self._check(key)
         private = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:

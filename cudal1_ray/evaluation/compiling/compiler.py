@@ -1,8 +1,7 @@
-"""The compile step: apart from evaluation, without a GPU, once per text.
+"""The compile step: separate from evaluation, without a GPU, once per text.
 
-Plain Python is only parsed. A candidate with inline extensions is imported in a sandboxed builder that sees no GPU;
-the libraries that result are kept under the hash of the candidate's whole text, torch's version and the
-configuration.
+Plain Python is only parsed. A sandboxed builder that sees no GPU imports a candidate with inline extensions; the
+resulting libraries are stored under the hash of the candidate's whole text, torch's version and the configuration.
 """
 
 from __future__ import annotations
@@ -25,20 +24,22 @@ from cudal1_ray.evaluation.hardware import visible_architecture
 from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
 from cudal1_ray.source.parsing import parse
 
-_FORM = "2"  # of a cache's entries
+# Version of the format of a cache's entries.
+_FORM = "2"
 _LARGEST_BUILD = 1 << 30
 _MOST_FAILURES, _LONGEST_TEXT = 64, 2000
-# Only what the text itself decides is remembered; a timeout may be the machine's.
+# Only results that the text itself decides are remembered; a timeout may be due to the machine.
 _REMEMBERED = ("", "compile_error", "runtime_error")
-_OTHER_KERNELS = re.compile(r"\b(triton|cupy|numba)\b")  # which a candidate may honestly go on with
+# Libraries whose kernels a candidate may legitimately go on with.
+_OTHER_KERNELS = re.compile(r"\b(triton|cupy|numba)\b")
 
 
 @dataclass(frozen=True)
 class Extensions:
-    """Finished libraries, which the contestants of one candidate get instead of a compiler."""
+    """Compiled libraries, which the contestants of one candidate get instead of a compiler."""
 
     libraries: dict[str, int] = field(default_factory=dict)  # build key -> open descriptor
-    failed: dict[str, str] = field(default_factory=dict)  # build key -> what the compiler said
+    failed: dict[str, str] = field(default_factory=dict)  # build key -> the compiler's message
 
     @classmethod
     def of(cls, result: CompileResult) -> Extensions:
@@ -63,17 +64,17 @@ class Compiler(Closable):
         self._server: ForkServer | None = None
 
     def build_for(self, architecture: str) -> None:
-        """Build for GPUs of that architecture ("9.0a"), unless the configuration or a visible GPU names one."""
+        """Build for GPUs of this architecture ("9.0a"), unless the configuration or a visible GPU names one."""
         if self.config.device != "cpu" and architecture and not self.config.cuda_arch_list:
             self.config.cuda_arch_list = architecture
             self._stop_server()
 
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
-        """Return what became of the candidate's builds; nothing that the candidate does raises an error.
+        """Return the result of the candidate's builds; nothing that the candidate does raises an error.
 
-        With the problem's source the candidate's model is constructed as well: many build their extensions then. A
-        candidate that catches that none of them builds, and has no kernels of another kind, has nothing of its own
-        left: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
+        With the problem's source the candidate's model is constructed as well, since many build their extensions then.
+        A candidate that catches the failures of all its builds, and has no kernels of another kind, has nothing of its
+        own left: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
         """
         try:
             parse(code)
@@ -143,7 +144,7 @@ class Compiler(Closable):
 
 
 def _libraries(entries: list[tuple[str, int, int]], build: int) -> dict[str, bytes]:
-    """Return the libraries in the file `build`, by key; raise NoAnswer where `entries` claim more than it has."""
+    """Return the libraries in the file `build`, by key; raise NoAnswer where `entries` claim more bytes than it has."""
     if sum(length for _, _, length in entries) > min(os.fstat(build).st_size, _LARGEST_BUILD):
         raise NoAnswer("more than was built")
     return {key: os.pread(build, length, offset) for key, offset, length in entries}

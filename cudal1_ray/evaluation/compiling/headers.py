@@ -1,8 +1,8 @@
-"""Torch's C++ headers, precompiled once for all builds: reading them is most of what an inline extension takes.
+"""Torch's C++ headers, precompiled once for all builds: reading them takes most of an inline extension's build time.
 
-The compiler finds them by CPATH, takes the one that was made with a build's own flags, and reads the headers themselves
-where there is none. They are made on the trusted side, of torch's header alone; builders can only read them. nvcc
-preprocesses its files, for which no precompiled header serves: a CUDA extension saves what its C++ part takes.
+The compiler finds precompiled headers by CPATH, takes the one made with a build's own flags, and reads the plain
+headers where there is none. The trusted side makes them, of torch's header alone; builders can only read them. nvcc
+preprocesses its files, for which no precompiled header serves: a CUDA extension saves only the time of its C++ part.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 from cudal1_ray.files import lock_file
 from cudal1_ray.source.extensions import flags_of
 
-# One takes as much as three builds save: 49 s and 15 s of one core of an EPYC, where builds go from 25 to 10 s.
+# Builds with the same flags after which a header is made: it takes as long as three builds save, 49 s and 15 s of one
+# core of an EPYC, where builds go from 25 to 10 s.
 _FEWEST_BUILDS = 3
-_MOST_HEADERS = 3  # of 755 MB each
+# Most precompiled headers; each takes 755 MB.
+_MOST_HEADERS = 3
 
 
 class PrecompiledHeaders:
@@ -38,7 +40,7 @@ class PrecompiledHeaders:
         self._process: subprocess.Popen[bytes] | None = None
 
     def note(self, code: str) -> None:
-        """Count a build, and start `make` for its flags once there were `_FEWEST_BUILDS` of them."""
+        """Count a build; start `make` for its flags at the build number `_FEWEST_BUILDS`."""
         flags = flags_of(code)
         if flags is None:
             return
@@ -47,7 +49,7 @@ class PrecompiledHeaders:
             threading.Thread(target=self.make, args=(flags,), daemon=True).start()
 
     def make(self, flags: tuple[str, ...]) -> bool:
-        """Make the header for builds with these flags, unless another process does; return whether it is there now."""
+        """Make the header for builds with these flags, unless another process does; return whether it exists now."""
         path = self._made / hashlib.sha256(repr(flags).encode()).hexdigest()[:16]
         unfinished = self.path / path.name  # the compiler tries whatever lies beside finished ones
         try:
@@ -57,12 +59,12 @@ class PrecompiledHeaders:
                     self._process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
                     if self._process.wait() == 0:
                         os.rename(unfinished, path)
-        except (OSError, ValueError, LookupError):  # there is no compiler
+        except (OSError, ValueError, LookupError):  # no compiler is installed
             pass
         return path.exists()
 
     def close(self) -> None:
-        """End a compiler that is at work."""
+        """End a compiler that is running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,6 +1,6 @@
 """Messages between referee, fork server and contestants: length-prefixed JSON, file descriptors, shared memory.
 
-JSON and not pickle, because the referee reads what contestants write and must not execute it.
+The format is JSON, not pickle, because the referee reads what contestants write and must not execute it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _encode, _decode = msgspec.json.encode, msgspec.json.decode  # captured before a
 
 
 class ChannelClosed(Exception):
-    """The other side went away."""
+    """The other side closed the channel or died."""
 
 
 class ChannelTimeout(Exception):
@@ -43,7 +43,7 @@ class Channel:
         return self.sock.fileno()
 
     def send(self, message: Any, fds: tuple[int, ...] = ()) -> None:
-        """Send a message; raise ChannelClosed if the other end is closed, UnicodeEncodeError for no Unicode."""
+        """Send a message; raise ChannelClosed if the other end is closed, UnicodeEncodeError for invalid Unicode."""
         body = _encode(message)
         data = _HEADER.pack(len(body)) + body
         try:
@@ -55,7 +55,7 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None, wait_hook: Any = None) -> bytes:
-        """Return the next message, encoded; raise ChannelTimeout, ChannelClosed, or ValueError for too long a one."""
+        """Return the next message, encoded; raise ChannelTimeout, ChannelClosed, or ValueError if it is too long."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline, wait_hook))
         if length > LARGEST_MESSAGE:
@@ -63,7 +63,7 @@ class Channel:
         return self._exactly(length, deadline, wait_hook)
 
     def receive_with_fds(self, most: int, kind: Any) -> tuple[Any, list[int]]:
-        """Wait for the trusted side's next message, of that kind; return it and the descriptors that came with it."""
+        """Wait for the trusted side's next message, of type `kind`; return it and the descriptors sent with it."""
         try:
             data, fds, _, _ = socket.recv_fds(self.sock, _HEADER.size, most)
         except OSError as error:
@@ -104,16 +104,15 @@ class Channel:
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:
-    """Return our end and the socket for the other process."""
+    """Return this process's end and the socket for the other process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return Channel(ours), theirs
 
 
 class SharedRegion:
-    """Anonymous shared memory of a fixed size that this process may write.
+    """Anonymous shared memory of a fixed size that this process may write; a shrunken region would kill its reader.
 
-    It cannot be resized (a shrunken region would kill its reader). With `others_read_only` no other
-    process can map it writable, so a contestant cannot touch what another contestant will read.
+    With `others_read_only` no other process can map it writable, so no contestant can change what another one reads.
     """
 
     def __init__(self, size: int, *, others_read_only: bool) -> None:
@@ -129,6 +128,6 @@ class SharedRegion:
     def close(self) -> None:
         try:
             self.memory.close()
-        except BufferError:  # a view of it is still alive; the garbage collector finishes the work
+        except BufferError:  # a view of it still exists; the garbage collector frees the memory
             pass
         os.close(self.fd)

@@ -1,7 +1,7 @@
-"""What the trusted side and the processes behind the walls send each other; every answer is checked as it is read.
+"""Messages between the trusted side and the processes behind the walls; every answer is checked as it is read.
 
-A request knows the type of its answer (`Request.answer`). Whatever else a process answers is no answer: the reader's
-ValueError. Files (regions, libraries) travel beside a message as descriptors.
+A request knows the type of its answer (`Request.answer`). Any other answer raises ValueError in the reader. Files
+(regions, libraries) travel beside a message as descriptors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cudal1_ray.evaluation.exchange.server_messages import Failure, Request
 from cudal1_ray.evaluation.exchange.tensors import Shape, Size, TensorSpec
 from cudal1_ray.evaluation.exchange.variant import Variant
 
-Picks = list[float]  # where in a large tensor the windows lie that are looked at, from 0 to 1
+Picks = list[float]  # positions, from 0 to 1, of the windows of a large tensor that are compared
 Name = Annotated[str, Meta(max_length=256)]
 Key = Annotated[str, Meta(pattern="^[0-9a-f]{16,64}$")]  # of a build: a hash
-# Global switches, by their names in `CpuDevice.state`, that make arithmetic coarser than its type.
+# Global switches, by their names in `CpuDevice.state`, that make arithmetic less precise than its type.
 COARSER = ("matmul", "tf32", "cudnn_tf32", "fp16_reduction")
 
 
@@ -35,32 +35,32 @@ class DeviceSettings(Struct):
 
 
 class Attach(Request):
-    """The shared memory of one problem: descriptors of the pool of inputs and of the outputs' region."""
+    """Hands over the shared memory of one problem: descriptors of the pool of inputs and of the outputs' region."""
 
     pool: int
     out: int
 
 
 class Forget(Request):
-    """Drops everything of the last model and its calls."""
+    """Drops all state of the last model and its calls."""
 
 
 class Opened(Struct):
-    """What contestants need to build their models as the problem's was built."""
+    """What contestants need to build their models as the problem's model was built."""
 
     state: list[tuple[str, TensorSpec]]
     init: bytes
     init_tensors: list[TensorSpec]
     arguments: bytes
-    flat: bool  # arguments are tensors, and nothing else
+    flat: bool  # arguments are tensors only
     in_place: bool  # the model could be built on the device itself
-    nbytes: Size  # of all that was written to the out region
-    io_bytes: Size  # of a call's inputs and outputs
+    nbytes: Size  # of everything written to the out region
+    io_bytes: Size  # of one call's inputs and outputs
 
 
 class Load(Request):
-    """Opens the device, executes the code, builds the model and gives it the weights. Answer: names of the reference's
-    weights that found no place.
+    """Opens the device, executes the code, builds the model and loads the weights. Answer: names of the reference's
+    weights that have no counterpart in the model.
     """
 
     answer: ClassVar[Any] = list[str]
@@ -69,7 +69,7 @@ class Load(Request):
     code: str
     neutralised: list[tuple[int, int]]  # (line, column) of handlers that re-raise
     device: DeviceSettings
-    definitions: str  # the problem file, where arguments hold something that it defines
+    definitions: str  # the problem file, where arguments contain objects that it defines
     opened: Opened
     drawing: bytes
     eval_mode: bool
@@ -78,17 +78,17 @@ class Load(Request):
     in_order: bool
     model_seed: int
     against: str
-    extensions: list[str]  # build keys, of which the descriptors come along
+    extensions: list[str]  # build keys, whose descriptors are sent along
     failed_extensions: dict[str, str]
-    dressing: str = ""  # the text of a baseline of the user's own
+    dressing: str = ""  # the text of a user's own baseline
 
 
 class Reset(Request):
-    """Restores the state of the start, for the next candidate's measurement."""
+    """Restores the state at the start, for the next candidate's measurement."""
 
 
 class Space(Request):
-    """Moves what is allocated next: see `Contestant.space`."""
+    """Moves later allocations in memory: see `Contestant.space`."""
 
     before: int
     after: int
@@ -97,7 +97,7 @@ class Space(Request):
 
 
 class Prepare(Request):
-    """The inputs of every call: see `Contestant.prepare`."""
+    """Prepares the inputs of every call: see `Contestant.prepare`."""
 
     calls: list[Variant]
     seeds: list[int] | None
@@ -115,7 +115,7 @@ class Scatter(Request):
 
 
 class Go(Request):
-    """Answer: nanoseconds of each call, or of all together, by the process's own clock."""
+    """Runs the prepared calls. Answer: nanoseconds of each call, or of all together, by the process's own clock."""
 
     answer: ClassVar[Any] = list[Annotated[int, Meta(ge=0, lt=1 << 62)]]
 
@@ -136,7 +136,7 @@ class Where(Request):
 
 
 class Output(Struct):
-    """One call's output: nesting, tensors in the outputs' region, and the shapes that they have as a whole."""
+    """One call's output: nesting, tensors in the outputs' region, and the shapes of the whole tensors."""
 
     structure: Any
     tensors: list[TensorSpec]
@@ -164,7 +164,7 @@ class FetchInputs(Request):
 
 
 class Inspect(Request):
-    """Answer: names of global state that differs from the start's."""
+    """Answer: names of global state that differs from the state at the start."""
 
     answer: ClassVar[Any] = list[Name]
 
@@ -186,16 +186,16 @@ class Observe(Request):
 
 
 class Profile(Request):
-    """Name and microseconds of each kernel."""
+    """Answer: name and microseconds of each kernel."""
 
     answer: ClassVar[Any] = list[tuple[str, Annotated[float, Meta(ge=0)]]]
 
 
 class Lock(Request):
-    """No new processes from here on."""
+    """Forbids new processes from now on."""
 
 
-# To and from a problem's maker.
+# To and from a problem's maker process.
 
 
 class Open(Request):
@@ -211,12 +211,12 @@ class Open(Request):
 
 
 class Traits(Struct):
-    """What is known of a problem's model and inputs."""
+    """What the maker finds out about a problem's model and inputs."""
 
     stateful: bool
     stochastic: bool
     fixed_inputs: bool
-    still: list[int]  # numbers of tensors that are whole as the problem draws them
+    still: list[int]  # numbers of the tensors whose values stay as the problem draws them
     drawing: bytes  # a plan by which any process draws its inputs; empty where there is none
 
 
@@ -229,12 +229,12 @@ class Character(Request):
 
 
 class Tried(Struct):
-    skip: bool = False  # this kind is no use
-    finite: bool | None = None  # of a probe
+    skip: bool = False  # this kind of inputs is useless for the problem
+    finite: bool | None = None  # the result of a probe
 
 
 class ComputeTrial(Request):
-    """Computes what inputs of `kind` should give: see `Maker.compute_trial`."""
+    """Computes the expected outputs for inputs of `kind`: see `Maker.compute_trial`."""
 
     answer: ClassVar[Any] = Tried
 
@@ -250,7 +250,7 @@ class Tensors(Struct):
     """A trial in the out region."""
 
     inputs: list[TensorSpec]
-    windows: list[tuple[Size, Size]]  # (offset, bytes), of inputs that others draw for themselves
+    windows: list[tuple[Size, Size]]  # (offset, bytes), of inputs that other processes draw themselves
     structure: Any
     native: list[TensorSpec]
     exact: list[TensorSpec]
@@ -270,7 +270,7 @@ class FetchTrial(Request):
 
 
 class Build(Request):
-    """Answer: key, offset and bytes of each library in the given file; what the compiler said to others."""
+    """Answer: key, offset and bytes of each library in the given file; the compiler's messages for failed builds."""
 
     answer: ClassVar[Any] = tuple[list[tuple[Key, Size, Size]], list[tuple[Key, str]]]
 
@@ -280,7 +280,7 @@ class Build(Request):
 
 
 class Construction(Request):
-    """Answer: can a model be constructed here as it is later?"""
+    """Answer: whether a model can be constructed here as it is later."""
 
     answer: ClassVar[Any] = bool
 
@@ -299,7 +299,7 @@ AnyRequest = reduce(or_, Request.__subclasses__())
 
 
 def read_answer(data: bytes, request: Request) -> Any:
-    """Return the answer to `request`, or a Failure. ValueError for what is neither."""
+    """Return the answer to `request`, or a Failure; raise ValueError for anything else."""
     try:
         return msgspec.json.decode(data, type=Failure)
     except msgspec.MsgspecError:

@@ -1,8 +1,8 @@
-"""Outputs where they lie in a contestant's memory, read from outside: nothing of the contestant runs meanwhile.
+"""Outputs that are read from outside, where they lie in a contestant's memory, without running its code.
 
-A contestant that hands an output over can compute it then, out of the clock's sight, and the time that takes may pass
-for that of a copy. So on the CPU it says where the outputs of all calls of a batch lie, before it is known which will
-be looked at, and the referee reads these by itself.
+A contestant that hands an output over could compute it then, outside the timed window, in the time that a copy would
+take. So on the CPU it reports where the outputs of all calls of a batch lie, before it is known which are compared,
+and the referee reads these by itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _data_ptr, _is_conj, _is_neg = torch.Tensor.data_ptr, torch.Tensor.is_conj, torc
 
 Read = Callable[[int, int], bytearray]  # (address, bytes)
 
-_SPREAD, _SPREAD_BYTES = 64, 64 << 20  # times its own bytes, or so many, that a tensor's memory is read at once
+# Most bytes of memory that are read at once for a tensor: this multiple of its own bytes, or this number if larger.
+_SPREAD, _SPREAD_BYTES = 64, 64 << 20
 _MOST_PIECES = 1 << 16
 
 
@@ -49,8 +50,8 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
     strides: Shape  # elements
     address: Size
     device: DeviceType
-    conjugate: bool = False  # its values are those of what lies there, conjugated,
-    negative: bool = False  # or negated
+    conjugate: bool = False  # the tensor's values are the conjugates of what lies in memory
+    negative: bool = False  # the tensor's values are the negatives of what lies in memory
 
     def __post_init__(self) -> None:
         if len(self.strides) != len(self.shape):
@@ -75,17 +76,17 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         return self.elements if starts is None else WINDOW * len(starts)
 
     def values(self, read: Read, picks: list[float] | None) -> bytearray:
-        """Return the tensor's bytes in the usual order, or those of the windows at `picks`, in one row, where it is
-        large; none where it lies on another device.
+        """Return the tensor's bytes in the usual order; for a large one those of the windows at `picks` in one row, for
+        one on another device none.
 
         Raises:
-            ValueError: where it is spread over more memory than is read.
-            OSError: where there is none.
+            ValueError: where the tensor is spread over more memory than is read.
+            OSError: where no memory is mapped.
         """
         if self.device != "cpu" or not self.elements:
             return bytearray()
         starts = window_starts(self.elements, picks)
-        if self._plain:  # without a copy more than there must be
+        if self._plain:  # with no more copies than necessary
             if starts is None:
                 return read(self.address, self.elements * self.itemsize)
             places = (self.address + start * self.itemsize for start in starts)
@@ -139,7 +140,7 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
 
 
 class PlacedOutput(Struct, frozen=True, array_like=True):
-    """What one call gave: its nesting, and its tensors in the order in which they appear in it."""
+    """The output of one call: its nesting, and its tensors in the order in which they appear in it."""
 
     structure: Any
     tensors: Annotated[tuple[PlacedTensor, ...], Meta(max_length=MOST_TENSORS)]
@@ -160,7 +161,7 @@ class PlacedOutput(Struct, frozen=True, array_like=True):
 
 
 def place_of(tensor: torch.Tensor) -> PlacedTensor:
-    """Return where a plain tensor lies; called in the process that has it."""
+    """Return where a plain tensor lies; called in the process that holds it."""
     device = device_type(tensor)
     return PlacedTensor(
         name_of(_dtype_of(tensor)), tuple(_size(tensor)), tuple(_stride(tensor)),

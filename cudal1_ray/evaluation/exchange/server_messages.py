@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-# Failures that a process reports of itself; what else it calls its end is made up.
+# Failures that a process may report of itself; any other kind in an answer is forged.
 OwnFailure = Literal[
     "runtime_error", "memory_limit", "resource_exhaustion", "compile_error", "lazy_tensor", "missing_model"
 ]
@@ -27,13 +27,13 @@ class Request(Struct, tag_field="op", tag=lambda name: re.sub("(?<!^)(?=[A-Z])",
 
 
 class Walls(Struct):
-    """What a fork server is told about the sandbox of its contestants."""
+    """The settings of a fork server for the sandbox of its contestants."""
 
     root: str  # an empty folder that becomes the mount point of the new root
     readable: tuple[str, ...]  # folders and files that contestants may read
     package: str  # this package's own folder: readable while the server starts, hidden from contestants
     device: str  # cpu or cuda
-    nodes: tuple[str, ...]  # of devices that contestants may open beside those that every process needs
+    nodes: tuple[str, ...]  # devices that contestants may open beside those that every process needs
 
 
 class Greeting(Struct):
@@ -53,7 +53,7 @@ class Limits(Struct):
 
 
 class Spawn(Request):
-    """Answer: the supervisor's process id."""
+    """Starts a contestant. Answer: the supervisor's process id."""
 
     answer: ClassVar[Any] = int
 
@@ -61,7 +61,7 @@ class Spawn(Request):
     cores: list[int]
     limits: Limits
     scratch: str
-    queues: int  # hardware queues of a GPU; 0 = as many as a driver gives
+    queues: int  # hardware queues of a GPU; 0 = the driver's default
 
 
 class Kill(Request):

@@ -1,4 +1,4 @@
-"""Tensors in shared memory: descriptions that are checked, and raw copies that no patched function takes part in."""
+"""Tensors in shared memory: descriptions that are checked, and raw copies that use no patched function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _arange, _remainder, _floor_divide, _add = torch.arange, torch.remainder, torch.
 _index_select, _view, _item_bytes = torch.Tensor.index_select, torch.Tensor.view, torch.Tensor.element_size
 
 _is_lazy_copy = torch._C._is_cow_tensor
-# Attributes, too: a class may be given others, which compute when they are looked at.
+# Attributes, too: a subclass may define others, which compute when they are read.
 layout_of, _dtype_of, _device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
 _is_cpu_of, _own_of = torch.Tensor.is_cpu.__get__, vars(torch.Tensor)["__dict__"].__get__
 _device_type_of = torch.device.type.__get__
@@ -50,10 +50,14 @@ DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 256
-MOST_TENSORS = 2048  # of an output: more are refused
-WINDOW = 1 << 16  # elements in a row, of a large output, that are looked at in one place
-_MOST_BESIDE = 4  # times as many elements as are wanted may be copied for them
-_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}  # by bytes of an element
+# Most tensors of an output; one with more is refused.
+MOST_TENSORS = 2048
+# Consecutive elements of a large output that one window compares.
+WINDOW = 1 << 16
+# Most elements that may be copied for a window, as a multiple of its elements.
+_MOST_BESIDE = 4
+# Types for raw copies, by bytes of an element.
+_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
 Size = Annotated[int, Meta(ge=0, lt=1 << 48)]  # bytes, elements or an address
@@ -63,7 +67,7 @@ DeviceType = Annotated[str, Meta(max_length=16)]
 
 
 class TensorSpec(Struct, frozen=True, array_like=True):
-    """One tensor: where its `nbytes` lie in a region. `strides` empty = contiguous (and nothing else fits)."""
+    """One tensor: where its `nbytes` lie in a region. `strides` empty = contiguous."""
 
     dtype: Dtype
     shape: Shape
@@ -96,8 +100,8 @@ def aligned(offset: int) -> int:
 
 
 def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """Return a trusted tensor's description; with `keep_strides` an odd memory layout survives the journey.
-    ValueError for one that cannot travel.
+    """Return a trusted tensor's description; `keep_strides` preserves an unusual memory layout. Raise ValueError for a
+    tensor that cannot be sent.
     """
     if tensor.layout is not torch.strided:
         raise ValueError(f"a tensor of layout {tensor.layout}, which is not supported")
@@ -110,7 +114,7 @@ def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> Tensor
 
 
 def plain_tensor(value: Any) -> str:
-    """Return why a value is no plain dense tensor, empty where it is: a subclass may compute when it is looked at."""
+    """Return why a value is no plain dense tensor, empty where it is one; a subclass may compute when it is read."""
     kind = _type(value)
     if kind is not _Tensor and kind is not _Parameter:
         return f"a {kind.__name__}"
@@ -124,7 +128,7 @@ def plain_tensor(value: Any) -> str:
 
 
 class Region:
-    """A shared region mapped into this process; `writable` false for the pool of inputs."""
+    """A shared region mapped into this process; `writable` is false for the pool of inputs."""
 
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
         self._memory = mmap.mmap(fd, size, prot=mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
@@ -135,10 +139,10 @@ class Region:
 
 
 def load_tensor(region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
-    """Return a copy on the CPU of the values at `spec.offset`, turned so that element `cut` comes first."""
+    """Return a copy on the CPU of the values at `spec.offset`, rotated so that element `cut` comes first."""
     dtype = DTYPES[spec.dtype]
     strides = spec.strides or dense_strides(spec.shape)
-    tensor = _empty_strided(spec.shape, strides, dtype=dtype, device="cpu")  # also within a device's context
+    tensor = _empty_strided(spec.shape, strides, dtype=dtype, device="cpu")  # even in a device's context
     if spec.nbytes:
         start, cut_bytes = region.address + spec.offset, cut * dtype.itemsize
         _memmove(_data_ptr(tensor), start + cut_bytes, spec.nbytes - cut_bytes)
@@ -163,20 +167,20 @@ def overlap(spans: Iterable[tuple[int, int, int]]) -> bool:
 
 
 def row_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """Return the dense values at `spec.offset` as one row, where they lie: to write there where the region is not
-    writable ends the process.
+    """Return the dense values at `spec.offset` as one row, in place; writing there ends the process where the region is
+    not writable.
     """
     memory = (ctypes.c_ubyte * spec.nbytes).from_address(region.address + spec.offset)
     return _frombuffer(memory, dtype=DTYPES[spec.dtype]) if spec.nbytes else torch.empty(0, dtype=DTYPES[spec.dtype])
 
 
 def tensor_in_place(region: Region, spec: TensorSpec) -> torch.Tensor:
-    """Return the dense tensor at `spec.offset`, where it lies; for reading only, as `row_in_place`."""
+    """Return the dense tensor at `spec.offset`, in place; for reading only, like `row_in_place`."""
     return _reshape(row_in_place(region, spec), spec.shape)
 
 
 def window_starts(elements: int, picks: list[float] | None) -> list[int] | None:
-    """Return the first elements of the windows that are looked at in a tensor so large; None: all of it."""
+    """Return the first elements of the windows that are compared in a large tensor; None: all of it is compared."""
     if picks is None or elements <= WINDOW * len(picks):
         return None
     return [int(pick * (elements - WINDOW)) for pick in picks]
@@ -188,8 +192,8 @@ def plain_values(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Return a tensor's elements as one row in the order in which they lie, and its strides, empty for the usual order;
-    a dense copy where they do not fill their memory.
+    """Return a tensor's elements as one row in the order of memory, and its strides, empty for the usual order; return
+    a dense copy where the elements do not fill their memory.
     """
     plain = plain_values(tensor)
     strides = _stride(plain)
@@ -200,7 +204,7 @@ def in_order_of_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, .
 
 
 def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
-    """Return `length` elements from `start` on, in the usual order, of any layout, copying few others."""
+    """Return `length` elements from `start` on, in the usual order, of any layout, with few other elements copied."""
     if _is_contiguous(tensor):
         return _narrow(_reshape(tensor, (-1,)), 0, start, length)
     inner = _numel(tensor) // _size(tensor, 0)
@@ -210,13 +214,13 @@ def window_of(tensor: torch.Tensor, start: int, length: int) -> torch.Tensor:
     piece = _narrow(tensor, 0, first, last - first + 1)
     if _numel(piece) <= _MOST_BESIDE * length or _len(_stride(tensor)) == 1:
         return _narrow(_reshape(piece, (-1,)), 0, start - first * inner, length)
-    cut = (first + 1) * inner - start  # two pieces that each lie in one slice or begin with one
+    cut = (first + 1) * inner - start  # splits the window into two pieces that each lie in one slice or begin with one
     return _cat([window_of(tensor, start, cut), window_of(tensor, start + cut, length - cut)])
 
 
 def places_in_memory(tensor: torch.Tensor, starts: Iterable[int], length: int) -> torch.Tensor:
-    """Return where the `length` elements from each of `starts` on, in the usual order, lie in a tensor of any
-    layout: how many elements behind its first one; int64, on its device.
+    """Return where the `length` elements from each of `starts` on, in the usual order, lie in a tensor of any layout:
+    their offsets from its first element, in elements; int64, on its device.
     """
     left = _cat([_arange(start, start + length, device=_device_of(tensor)) for start in starts])
     places = _arange(0, 1, device=_device_of(tensor))
@@ -239,7 +243,7 @@ class Row:
         self._region, self.offset = region, offset
 
     def put(self, tensor: torch.Tensor) -> TensorSpec:
-        """Copy a dense tensor's raw bytes behind those before it; without room nothing is copied (`nbytes` = 0)."""
+        """Copy a dense tensor's raw bytes behind those before it; if they do not fit, copy nothing (`nbytes` = 0)."""
         spec = TensorSpec(name_of(_dtype_of(tensor)), tuple(_size(tensor)), (), self.offset, 0, "cpu")
         nbytes = spec.expected_nbytes()
         if self.offset + nbytes > self._region.size:
@@ -254,7 +258,7 @@ class Row:
 
 
 def extent(shape: Iterable[int], strides: Iterable[int]) -> int:
-    """Return how many elements lie from the first one to the last in memory; 0 where there are none."""
+    """Return the number of elements from the first one to the last in memory; 0 for an empty tensor."""
     last = 0
     for size, stride in zip(shape, strides, strict=True):
         if not size:
@@ -272,7 +276,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0) -> torch.Tensor:
-    """Return a tensor over bytes that this process owns; `start` is where the spec's first byte lies in `data`."""
+    """Return a tensor over bytes that this process owns; `start`: where the spec's first byte lies in `data`."""
     dtype = DTYPES[spec.dtype]
     count = spec.nbytes // dtype.itemsize
     if count == 0:

@@ -1,7 +1,7 @@
-"""How a call's inputs are made out of what lies in the pool: the recipe that the referee sends.
+"""The recipe by which a call's inputs are made out of the tensors in the pool.
 
-The referee says how (a `Variant`), the harness inside the contestant makes the tensors: so large inputs are uploaded to
-a device once, and only turned there from call to call. What it makes of the recipe is checked by its outputs.
+The referee sends the recipe (a `Variant`), and the harness inside the contestant makes the tensors: so large inputs are
+uploaded to a device once, and only rotated there from call to call. The outputs show whether it followed the recipe.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, v
 
 
 class Variant(Struct, frozen=True, array_like=True):
-    """One call's inputs: tensors at `specs`, each turned so that element `cuts[i]` comes first, floats x factor.
+    """One call's inputs: tensors at `specs`, each rotated so that element `cuts[i]` comes first, floats x `factor`.
 
-    With `others`, a second set turned by cuts of its own, floats lie between the two first, `share` of the way to
-    the second: no part of such an input was ever in an earlier one. Of whole numbers that may be turned, that share
+    With `others`, a second set rotated by cuts of its own, floats are interpolated between the two sets, `share` of the
+    way to the second: no part of such an input was in an earlier one. Of whole numbers that may be rotated, that share
     comes from the second set (`seam`). `lasting`: the sets stay in the pool unchanged, so that a device may keep a
-    copy. `drawn`: nothing lies in the pool, each process draws them from this seed (inside/drawing.py).
+    copy. `drawn`: the pool holds nothing, and each process draws the inputs from this seed (inside/drawing.py).
     """
 
     specs: tuple[TensorSpec, ...]
@@ -37,7 +37,7 @@ class Variant(Struct, frozen=True, array_like=True):
         return is_floating(self.specs[number]) and (self.factor != 1.0 or bool(self.others))
 
     def seam(self, number: int) -> int:
-        """Return how many elements of its tensor `number` are the first set's alone; the rest is the second's."""
+        """Return how many elements of tensor `number` come from the first set alone; the rest is the second's."""
         joined = bool(self.others) and not is_floating(self.specs[number]) and self.cuts[number] > 0
         return self._seam(number) if joined else self.specs[number].elements()
 
@@ -45,9 +45,9 @@ class Variant(Struct, frozen=True, array_like=True):
         return round((1 - self.share) * self.specs[number].elements())
 
     def values(self, memory: Any, number: int, picks: list[float] | None) -> bytes | bytearray:
-        """Return the bytes of its tensor `number`, dense, as a contestant should have them; `memory`: the pool's.
+        """Return the bytes of tensor `number`, dense, as a contestant should have them; `memory`: the pool's.
 
-        Of a large one only the windows at `picks`, as a contestant hands them over.
+        Of a large tensor return only the windows at `picks`, as a contestant hands them over.
         """
         spec, starts = self.specs[number], window_starts(self.specs[number].elements(), picks)
         windows = [(0, spec.elements())] if starts is None else [(start, start + WINDOW) for start in starts]
@@ -62,9 +62,9 @@ class Variant(Struct, frozen=True, array_like=True):
         return _bytes_of(result if self.factor == 1.0 else result * self.factor)
 
     def write(self, memory: Any, number: int, offset: int) -> None:
-        """Put the bytes of its dense tensor `number` to `offset`. Where `values` would compute them of two sets,
-        the beginning is the first set's and the rest the second's: as new to a process that does not know how they were
-        made, and made in no time.
+        """Write the bytes of dense tensor `number` at `offset`. Where `values` would interpolate two sets, write the
+        beginning of the first set and the rest of the second: as new to a process that does not know the recipe, and
+        without computing anything.
         """
         spec, place = self.specs[number], slice(offset, offset + self.specs[number].nbytes)
         if is_floating(spec) and self.others and self.factor == 1.0 and self.cuts[number]:
@@ -73,8 +73,8 @@ class Variant(Struct, frozen=True, array_like=True):
             memory[place] = self.values(memory, number, None)
 
     def _row(self, memory: Any, number: int, seam: int, windows: list[tuple[int, int]]) -> bytearray:
-        """Return the bytes of elements from a window's start to its end, window by window, of tensor `number` as one
-        row, turned, which is the first set's up to the `seam` and the second's from there on.
+        """Return the bytes of each window (first element, element after the last) of tensor `number`, rotated, as one
+        row; elements up to the `seam` are the first set's, later ones the second's.
         """
         count, item = self.specs[number].elements(), DTYPES[self.specs[number].dtype].itemsize
         sets = [(self.specs[number], self.cuts[number], 0, seam)]
@@ -84,14 +84,14 @@ class Variant(Struct, frozen=True, array_like=True):
         parts = []
         for start, end in windows:
             for data, cut, low, high in rows:
-                first, last, again = max(start, low), min(end, high), count - cut  # where the set starts again
+                first, last, again = max(start, low), min(end, high), count - cut  # `again`: where the set wraps around
                 for head, tail, shift in ((first, min(last, again), cut), (max(first, again), last, cut - count)):
                     if head < tail:
                         parts.append(data[(head + shift) * item : (tail + shift) * item])
         return bytearray().join(parts)
 
     def changed(self, memory: Any, number: int, picks: list[float] | None, data: bytes | bytearray) -> bool:
-        """Return whether `data` differs from `values`, computed ones by more than their last digits."""
+        """Return whether `data` differs from `values`; computed values may differ in their last digits."""
         expected = self.values(memory, number, picks)
         if data == expected:
             return False
@@ -105,7 +105,7 @@ class Variant(Struct, frozen=True, array_like=True):
 
 
 def _dense(memory: Any, spec: TensorSpec) -> memoryview:
-    """Return a set's tensor as it lies in the pool, or in the usual order where it does not lie so."""
+    """Return a set's tensor as it lies in the pool, or a copy in the usual order if its strides are unusual."""
     data = memoryview(memory)[spec.offset : spec.offset + spec.nbytes]
     return memoryview(_bytes_of(view_of_bytes(bytearray(data), spec))) if spec.strides else data
 

@@ -1,4 +1,4 @@
-"""The evaluator's side of the fork server: start contestants, talk to them under time and memory limits, end them."""
+"""The evaluator's side of the fork server: starts contestants, asks them under time and memory limits, ends them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from cudal1_ray.files import OwnedFolder
 
 
 class ServerDied(Exception):
-    """The fork server went away: the evaluator's trouble, never the candidate's."""
+    """The fork server ended: the evaluator's fault, never the candidate's."""
 
 
-ATTEMPTS = 3  # at one candidate, while the evaluator's own processes die
+# Most attempts at one candidate when the evaluator's own processes die.
+ATTEMPTS = 3
 
 
 class Misbehaviour(Exception):
@@ -41,19 +42,19 @@ class Misbehaviour(Exception):
 
 
 class NoAnswer(Misbehaviour):
-    """What a contestant answers is nothing that the harness ever gives."""
+    """A contestant's answer is one that the harness never gives."""
 
     def __init__(self, what: object) -> None:
         super().__init__("result_forgery", f"an answer that the harness never gives ({what!s:.400})")
 
 
 class ForkServer:
-    """A warm server process. Starts lazily, starts again after its death; not for several threads at once."""
+    """A warm server process, started when it is needed and again after its death; not for several threads at once."""
 
     def __init__(self, config: EvaluationConfig, *, headers: str = "") -> None:
         """Prepare a server for `start`. `headers`: precompiled ones, for processes that build and see no GPU."""
         self.config, self._headers = config, headers
-        self.level = ""  # name of the sandbox's, chosen when a server starts first, and kept
+        self.level = ""  # the sandbox's level, chosen when a server starts first, and kept
         self.generation = 0
         self.device = "cpu" if headers or config.device == "cpu" else "cuda"
         self.process: subprocess.Popen[bytes] | None = None
@@ -125,11 +126,11 @@ class ForkServer:
         )  # fmt: skip
 
     def _environment(self, paths: list[str]) -> dict[str, str]:
-        """Return all that a contestant's environment holds: of the evaluator's own only where programs lie."""
+        """Return a contestant's whole environment; from the evaluator's own it takes paths and the machine's bans."""
         threads = str(self.config.threads)
         names = (
             "PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDNN_PATH", "VIRTUAL_ENV",
-            # What a machine forbids it forbids to candidates too.
+            # What a machine forbids the evaluator it forbids candidates, too.
             "NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS", "TORCH_SYMM_MEM_DISABLE_MULTICAST",
         )  # fmt: skip
         environment = {name: os.environ[name] for name in names if name in os.environ}
@@ -146,8 +147,8 @@ class ForkServer:
             "MALLOC_ARENA_MAX": "2",
         }  # fmt: skip
         if self.device == "cpu":
-            # Huge pages, where the kernel gives them on request: which small ones a process got makes elementwise code
-            # faster or slower by some percent for as long as it lives. The first is glibc's (2.35), the other torch's.
+            # Huge pages, where the kernel gives them on request: which small pages a process got makes elementwise code
+            # faster or slower by some percent throughout its life. The first is for glibc (2.35), the other for torch.
             environment |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "THP_MEM_ALLOC_ENABLE": "1"}
         if self._headers:
             environment["CPATH"] = self._headers
@@ -158,9 +159,9 @@ class ForkServer:
     def spawn(self, *, role: str, cores: list[int], streams: bool = False) -> ContestantHandle:
         """Start a contestant; raise ServerDied if that is impossible.
 
-        `streams`: its code may run several at a time on a GPU, and has as many hardware queues for them as a driver
-        gives, eight by default. Others have one: drivers make one context at a time, and one with fewer queues sooner
-        (on an H200 in half the time and less).
+        `streams`: its code may run several streams on a GPU, so it gets the driver's default number of hardware queues,
+        eight. Others get one: drivers make one context at a time, and a context with fewer queues sooner (on an H200 in
+        half the time or less).
         """
         self.start()
         assert self._folder is not None
@@ -183,7 +184,7 @@ class ForkServer:
         return ContestantHandle(self, channel, status_ours, supervisor, scratch, trusted=trusted)
 
     def kill(self, supervisor: int) -> None:
-        """End a contestant and all that came from it, and wait until they have ended."""
+        """End a contestant and all its descendants, and wait until they have ended."""
         if self.alive:
             try:
                 self._ask(Kill(supervisor))
@@ -218,10 +219,7 @@ class ForkServer:
 
 
 class ContestantHandle:
-    """One contestant, as the referee holds it.
-
-    Every failure of it is a Misbehaviour, or ServerDied if it was not its.
-    """
+    """One contestant, as the referee holds it. Its own failures raise Misbehaviour, others ServerDied."""
 
     def __init__(
         self, server: ForkServer, channel: Channel, status: socket.socket, supervisor: int, scratch: str,
@@ -248,8 +246,8 @@ class ContestantHandle:
             return False
 
     def read(self, address: int, nbytes: int) -> bytearray:
-        """Return `nbytes` of its memory from `address` on, without its notice; raise Misbehaviour where nothing lies
-        there, or where its memory is closed although it was not at first.
+        """Return `nbytes` of its memory from `address` on, unnoticed by it. Raise Misbehaviour where nothing is mapped,
+        or where its memory is closed although it was readable at first.
         """
         try:
             return self.watch.read(address, nbytes)
@@ -261,8 +259,8 @@ class ContestantHandle:
             ) from None
 
     def ask(self, request: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
-        """Return the answer, of the type that the request names; raise Misbehaviour for silence, death, too much
-        memory, a reported failure and anything else.
+        """Return the answer, of the type that the request names; raise Misbehaviour for no answer in time, death, too
+        much memory, a reported failure and any other answer.
         """
         try:
             self.channel.send(request, fds)
@@ -291,15 +289,15 @@ class ContestantHandle:
             if not self._trusted and self.watch.instant().cpu > self._limits.cpu_s:
                 raise Misbehaviour("timeout", f"more than {self._limits.cpu_s} s of CPU time")
         except ProcessLookupError:
-            pass  # the closed channel will tell
+            pass  # the closed channel will show that it is gone
 
     def death(self) -> Exception:
-        """Return the error that its end means: a server's death, a limit, or a crash of its own."""
+        """Return the error for the contestant's end: a server's death, a limit, or its own crash."""
         self._status.settimeout(2.0)
         try:
             code = int(self._status.recv(64))
         except (OSError, ValueError):
-            # The supervisor said nothing: it died too. Only the server's death, or a kill from outside, does that.
+            # The supervisor reported nothing: it died, too. Only the server's death or a kill from outside does that.
             return ServerDied("a contestant vanished together with its supervisor")
         if os.WIFSIGNALED(code):
             number = os.WTERMSIG(code)

@@ -1,19 +1,20 @@
-"""A trusted process that lives on from problem to problem."""
+"""A trusted process that is reused from problem to problem."""
 
 from __future__ import annotations
 
 from cudal1_ray.evaluation.exchange.messages import Forget
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour, ServerDied
 
-# MiB of inputs and outputs beyond which a process is not kept: it has some gigabytes then, a second each to unmap.
+# MiB of inputs and outputs above which a process is not kept: it then holds gigabytes, each of which takes a second to
+# unmap.
 _MOST_MIB = 1024
 
 
 class KeptProcess:
-    """One process of a role, started when it is first wanted and again after its end.
+    """One process of a role, started when it is first needed and again after its end.
 
-    A context on a GPU and the libraries in it take half a second, and drivers make one context at a time. So it
-    `lives_on` from problem to problem, where code is trusted: nothing of one problem should be left for the next, and
+    A context on a GPU and its libraries take half a second, and drivers make one context at a time. So where code is
+    trusted the process `lives_on` from problem to problem; nothing of one problem should be left for the next, but
     nothing enforces that. Elsewhere it ends with its problem.
     """
 
@@ -21,10 +22,10 @@ class KeptProcess:
         self._server, self._role, self.lives_on = server, role, lives_on
         self._handle: ContestantHandle | None = None
         self._generation = 0
-        self.used = False  # by a problem before this one
+        self.used = False  # whether an earlier problem ran in the process
 
     def take(self) -> ContestantHandle:
-        """Return the process, started where there is none; raise ServerDied where it cannot be."""
+        """Return the process, started if there is none; raise ServerDied if it cannot be started."""
         handle, server = self._handle, self._server
         if handle is None or self._generation != server.generation or not server.alive:
             handle = self._handle = server.spawn(role=self._role, cores=[])
@@ -32,8 +33,8 @@ class KeptProcess:
         return handle
 
     def clear(self) -> None:
-        """Ask the process to drop the last problem; end it unless it confirms, where it does not live on, or where it
-        had so much memory that to give it back takes longer than to start again.
+        """Ask the process to drop the last problem. End it unless it confirms, if it does not live on, or if it shared
+        more than `_MOST_MIB`, which take longer to unmap than a new process takes to start.
         """
         if not self.lives_on or (self._handle is not None and self._handle.regions_mib > _MOST_MIB):
             self.drop()

@@ -1,4 +1,4 @@
-"""The walls around contestants, and what the kernel says about the processes behind them."""
+"""The walls around contestants, and the kernel's records of the processes behind them."""
 
 from cudal1_ray.evaluation.sandbox.walls import LEVELS, UNCONFINED
 

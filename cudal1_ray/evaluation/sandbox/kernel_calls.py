@@ -1,6 +1,4 @@
-"""The Linux system calls that Python does not offer, by ctypes: namespaces, mounts, prctl, Landlock, clocks of
-others.
-"""
+"""Linux system calls that Python lacks, by ctypes: namespaces, mounts, prctl, Landlock, other processes' clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import errno
 import os
 import platform
 
-# PyDLL keeps the interpreter lock: nothing else may run between a raw clone and its return.
+# PyDLL keeps the interpreter lock: no other thread may run between a raw clone and its return.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 _read = ctypes.CDLL(None, use_errno=True).process_vm_readv
@@ -106,7 +104,7 @@ def drop_capabilities() -> None:
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # beyond the last one this kernel knows, or not ours to drop
+        except OSError:  # this kernel has no such capability, or does not let this process drop it
             continue
     try:
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
@@ -117,7 +115,7 @@ def drop_capabilities() -> None:
 
 
 def process_cpu_clock(pid: int) -> int:
-    """Return the clock id under which time.clock_gettime reads the CPU time of every thread of another process."""
+    """Return the clock id under which time.clock_gettime reads the CPU time of all threads of another process."""
     return (~pid << 3) | 2
 
 
@@ -129,7 +127,7 @@ def read_memory(pid: int, address: int, nbytes: int) -> bytearray:
     """Return `nbytes` from `address` on in the memory of another process, which does not take part.
 
     Raises:
-        OSError: EFAULT where nothing lies, EPERM or ENOSYS where its memory is closed to this process.
+        OSError: EFAULT where nothing is mapped, EPERM or ENOSYS where its memory is closed to this process.
     """
     content, done = bytearray(nbytes), 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(content)) if nbytes else 0

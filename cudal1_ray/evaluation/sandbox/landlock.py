@@ -15,7 +15,7 @@ _RULE_PATH_BENEATH, _CREATE_RULESET_VERSION = 1, 1
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's interface; 0 without one."""
+    """Return the version of the kernel's Landlock interface; 0 without one."""
     try:
         return syscall("landlock_create_ruleset", None, 0, _CREATE_RULESET_VERSION)
     except OSError:
@@ -23,10 +23,10 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: list[str], writable: list[str], settable: list[str] | None = None) -> None:
-    """Let this process and its children read below `readable` and change below `writable` only, for ever.
+    """Let this process and its children read only below `readable` and change only below `writable`, permanently.
 
-    Below `settable` existing files may be read and written, and nothing be made or removed. Needs no_new_privs. Paths
-    that do not exist are skipped. Raises OSError without Landlock.
+    Below `settable` they may read and write existing files, but create and remove none. Needs no_new_privs. Paths that
+    do not exist are skipped. Raises OSError without Landlock.
     """
     version = landlock_version()
     if version < 1:

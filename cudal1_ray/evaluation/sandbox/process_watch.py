@@ -1,4 +1,4 @@
-"""What the kernel says about a contestant, seen from outside: nothing in here can be forged by it."""
+"""The kernel's records of a contestant, read from outside: the contestant cannot forge any of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from cudal1_ray.evaluation.sandbox.kernel_calls import process_cpu_clock, read_memory
 
-HURRIED = -15  # the niceness of what is being measured, and of the thread that measures
+# Niceness of the processes that are measured, and of the thread that measures.
+HURRIED = -15
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Instant:
     """Clocks of one contestant at one moment, all in seconds."""
 
     wall: float
-    cpu: float  # every thread of it
-    waiting: float  # its main thread, or the one that reads these clocks, was ready to run and had no core
+    cpu: float  # of all its threads
+    waiting: float  # time for which its main thread, or the thread that reads these clocks, was ready but had no core
 
 
 class ProcessWatch:
@@ -35,7 +36,7 @@ class ProcessWatch:
                 self._schedstats.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def instant(self) -> Instant:
-        """Return the process's clocks as they are now; raise ProcessLookupError when it is gone."""
+        """Return the process's clocks at this moment; raise ProcessLookupError if it is gone."""
         try:
             cpu = time.clock_gettime(self._clock)
             waiting = sum(int(os.pread(fd, 128, 0).split()[1]) for fd in self._schedstats) * 1e-9
@@ -44,7 +45,7 @@ class ProcessWatch:
         return Instant(time.perf_counter(), cpu, waiting)
 
     def read(self, address: int, nbytes: int) -> bytearray:
-        """Return `nbytes` of its memory from `address` on; errors as in `read_memory`."""
+        """Return `nbytes` of its memory from `address` on; raise what `read_memory` raises."""
         return read_memory(self.pid, address, nbytes)
 
     def pin(self, cores: set[int]) -> None:
@@ -53,20 +54,20 @@ class ProcessWatch:
             os.sched_setaffinity(self.pid, cores)
 
     def prioritise(self) -> None:
-        """Give its main thread precedence over ordinary processes; where that is not allowed, nothing changes."""
+        """Give its main thread precedence over ordinary processes; change nothing where that is not allowed."""
         _set_priority(self.pid, HURRIED)
 
     def memory_mib(self) -> float:
-        """Return the resident MiB of the contestant and all that it started, with shared memory, without files."""
+        """Return the resident MiB of the contestant and its descendants, with shared memory, without files."""
         status = [status_of(pid) for pid in (self.pid, *self.family())]
         return sum(int(of.get(name, "0").split()[0]) for of in status for name in ("RssAnon", "RssShmem")) / 1024
 
     def family(self) -> list[int]:
-        """Return every living process below the supervisor, the contestant itself left out."""
+        """Return every living process below the supervisor, except the contestant itself."""
         return [pid for pid in descendants(self.supervisor) if pid != self.pid]
 
     def seccomp_filters(self) -> int:
-        """Return how many filters bind the contestant (-1: this kernel does not report it)."""
+        """Return how many seccomp filters bind the contestant; -1 where this kernel does not report it."""
         return int(status_of(self.pid).get("Seccomp_filters", -1))
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class ProcessWatch:
 
 @contextmanager
 def in_a_hurry() -> Iterator[None]:
-    """Run the block with the calling thread before ordinary processes, where that is allowed."""
+    """Give the calling thread precedence over ordinary processes within the block, where that is allowed."""
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
     _set_priority(thread, HURRIED)
@@ -102,7 +103,7 @@ def status_of(pid: int) -> dict[str, str]:
 
 
 def descendants(pid: int, most: int = 4096) -> list[int]:
-    """Return living descendants of `pid`, nearest first; at most `most` of them. Zombies do not count."""
+    """Return living descendants of `pid`, nearest first, at most `most` of them; zombies are left out."""
     living: list[int] = []
     queue = [pid]
     while queue and len(living) < most:

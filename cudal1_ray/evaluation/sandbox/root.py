@@ -1,4 +1,4 @@
-"""The root that contestants live in: what it consists of, and how it is made."""
+"""The root directory that contestants live in: what it contains, and how it is made."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 
 from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 
-SCRATCH = "/tmp"  # private to each contestant at the level of namespaces; a checkout or an environment may lie there
+# Private to each contestant at the level of namespaces; a checkout or an environment may lie there.
+SCRATCH = "/tmp"
 DEVICE_LINKS = {
     "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
 }  # fmt: skip
 _DEVICES = ["null", "zero", "full", "random", "urandom"]
-_OWN = (SCRATCH, "/dev", "/proc")  # made afresh, although the ones outside are asked for
+# Folders that are made afresh, even if `paths` include the ones outside.
+_OWN = (SCRATCH, "/dev", "/proc")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Something of the outside that has the same path inside: bound, read-only, or a link that stays one."""
+    """A path of the outside that exists inside as well: bound read-only, or a link that stays a link."""
 
     path: str
-    target: str = ""  # of a link
+    target: str = ""  # where a link points; empty for others
 
     @property
     def in_scratch(self) -> bool:
@@ -29,7 +31,7 @@ class Place:
 
 
 def layout(paths: Iterable[str]) -> list[Place]:
-    """Return what has to be made so that `paths` can be read: none of it lies in another that is bound."""
+    """Return what has to be made so that `paths` can be read; no place lies in another that is bound."""
     readable = [path for path in dict.fromkeys(paths) if path not in _OWN and not path.startswith(("/dev/", "/proc/"))]
     links = {path: os.readlink(path) for path in readable if os.path.islink(path)}
     bound = {_behind(path, links) for path in readable if path not in links}
@@ -41,7 +43,7 @@ def layout(paths: Iterable[str]) -> list[Place]:
 
 
 def _behind(path: str, links: dict[str, str]) -> str:
-    """Return where a path lies once links among its parents have been followed."""
+    """Return the path with the links among its parents followed."""
     for link, target in links.items():
         if path.startswith(f"{link}/") and os.path.exists(path):  # a circle of links leads nowhere
             rest = path[len(link) + 1 :]
@@ -50,12 +52,12 @@ def _behind(path: str, links: dict[str, str]) -> str:
 
 
 def device_nodes(nodes: Iterable[str]) -> list[str]:
-    """Return the devices that a contestant may open, `nodes` among them, as far as they are there."""
+    """Return the devices that a contestant may open, `nodes` among them, as far as they exist."""
     return [name for name in (*(f"/dev/{name}" for name in _DEVICES), *nodes) if os.path.exists(name)]
 
 
 def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
-    """Make a root at the empty folder `root` and enter it, in the mount namespace of this process; raises OSError."""
+    """Make a root at the empty folder `root`, in this process's mount namespace, and enter it; raise OSError."""
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=16m,mode=755")
     places = layout(paths)
@@ -72,7 +74,7 @@ def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
         put(Place(path), root)
     for link, target in DEVICE_LINKS.items():
         os.symlink(target, f"{root}/dev/{link}")
-    # All contestants of a server see this one: what could be left in it, a later one would find.
+    # All contestants of a server share this one: a later contestant would find what an earlier one left there.
     kernel.mount("none", f"{root}/dev", None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID)
     memory = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", f"{root}/dev/shm", "tmpfs", memory, "size=64m,mode=1777")
@@ -87,7 +89,7 @@ def build_root(root: str, paths: Iterable[str], nodes: Iterable[str]) -> None:
 
 
 def put(place: Place, root: str, source: str = "") -> None:
-    """Make the same path inside the new root; `source`: where its content lies, if not there."""
+    """Make the same path inside the new root; `source`: where its content lies, if elsewhere."""
     inside, source = root + place.path, source or place.path
     os.makedirs(os.path.dirname(inside), exist_ok=True)
     if place.target:

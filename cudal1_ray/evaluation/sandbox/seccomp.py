@@ -1,4 +1,4 @@
-"""System-call filters for contestants (classic BPF, built here; no library needed)."""
+"""System-call filters for contestants (classic BPF, built here without a library)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _LD, _JEQ, _JSET, _RET = 0x20, 0x15, 0x45, 0x06
 _X86_64, _X32 = 0xC000003E, 0x40000000
 _SECCOMP_SET_MODE_FILTER, _TSYNC = 1, 1
 CLONE_THREAD = 0x00010000
-_NAMESPACE_FLAGS = 0x7E020080  # every CLONE_NEW*
+# All flags CLONE_NEW*.
+_NAMESPACE_FLAGS = 0x7E020080
 
-# Refused with EPERM. What needs a capability (mounts, modules, clocks) is not listed: contestants have none, and cannot
-# make a user namespace, in which they would.
+# Refused with EPERM. Calls that need a capability (mounts, modules, clocks) are not listed: contestants have none, and
+# cannot create a user namespace, which would give them some.
 _REFUSED = {
     # other processes
     "ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "process_madvise": 440,
     "pidfd_open": 434, "pidfd_getfd": 438, "pidfd_send_signal": 424, "perf_event_open": 298, "unshare": 272,
     "setns": 308,
-    # ways around these rules, and what lasts or is counted beyond the process
+    # ways around these rules, and resources that outlive the process or are accounted outside it
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "io_setup": 206, "bpf": 321,
     "userfaultfd": 323, "keyctl": 250, "add_key": 248, "request_key": 249, "semget": 64, "msgget": 68, "syslog": 103,
-    # the pace of this process, or of others
+    # the speed of this process, or of others
     "setpriority": 141, "sched_setaffinity": 203, "sched_setscheduler": 144, "sched_setparam": 142,
     "sched_setattr": 314, "ioprio_set": 251,
 }  # fmt: skip
@@ -34,7 +35,7 @@ _CLONE, _CLONE3, _FORK, _VFORK = 56, 435, 57, 58
 _SOCKET, _CONNECT, _KILL, _TKILL, _TGKILL = 41, 42, 62, 200, 234
 _AF_UNIX = 1
 _MEMFD_CREATE, _SHMGET = 319, 29
-# Timers on CPU time and limits of it make the kernel's CPU clock of this process lag by a scheduler tick.
+# Timers on CPU time and limits on it make the kernel's CPU clock of this process lag by a scheduler tick.
 _SETRLIMIT, _PRLIMIT, _SETITIMER, _TIMER_CREATE = 160, 302, 38, 222
 
 
@@ -47,7 +48,7 @@ class _Program:
         self._add(_JEQ, _X86_64, 1, 0)
         self._refuse()  # a 32-bit entry point
         self._add(_LD, 0)
-        self._add(_JSET, _X32, 0, 1)  # its numbers would pass by every rule below
+        self._add(_JSET, _X32, 0, 1)  # x32 call numbers would bypass every rule below
         self._refuse()
 
     def _add(self, code: int, k: int, yes: int = 0, no: int = 0) -> None:
@@ -61,7 +62,7 @@ class _Program:
         self._refuse(error)
 
     def refuse_unless(self, number: int, argument: int, value: int) -> None:
-        """Refuse a system call unless the low half of the argument equals `value`."""
+        """Refuse a system call unless the low half of its argument number `argument` equals `value`."""
         self._refuse_by_argument(number, argument, _JEQ, value, 1, 0)
 
     def refuse_if_bits(self, number: int, mask: int, *, present: bool) -> None:
@@ -96,16 +97,16 @@ def install_base_filter(*, isolated: bool, device: str) -> None:
     program.refuse(_CLONE3, errno.ENOSYS)  # its flags lie in memory; the C library then falls back to clone
     program.refuse_if_bits(_CLONE, _NAMESPACE_FLAGS, present=True)
     program.refuse_unless(_SOCKET, 0, _AF_UNIX)
-    if device == "cpu":  # memory behind these is counted nowhere; the CUDA driver may need them
+    if device == "cpu":  # no limit counts this memory; the CUDA driver may need it
         program.refuse(_MEMFD_CREATE)
         program.refuse(_SHMGET)
     program.refuse(_SETRLIMIT)
-    program.refuse_unless(_PRLIMIT, 2, 0)  # reading limits is fine
-    program.refuse_unless(_SETITIMER, 0, 0)  # the wall clock's
-    program.refuse_if_bits(_TIMER_CREATE, 0xFFFFFFF6, present=True)  # clocks 0, 1, 8 and 9 are of the wall
+    program.refuse_unless(_PRLIMIT, 2, 0)  # allows reading limits
+    program.refuse_unless(_SETITIMER, 0, 0)  # allows the timer on wall time
+    program.refuse_if_bits(_TIMER_CREATE, 0xFFFFFFF6, present=True)  # allows clocks 0, 1, 8 and 9, all of wall time
     if not isolated:
-        # To other programs' sockets, which Landlock does not cover. The CUDA driver asks for a server of its own, and
-        # does without one that is not there.
+        # Refuse connections to other programs' sockets, which Landlock does not cover. The CUDA driver tries to reach a
+        # server of its own, and works without one.
         program.refuse(_CONNECT, errno.EPERM if device == "cpu" else errno.ECONNREFUSED)
         program.refuse_unless(_KILL, 0, os.getpid())
         program.refuse_unless(_TGKILL, 0, os.getpid())
@@ -114,7 +115,7 @@ def install_base_filter(*, isolated: bool, device: str) -> None:
 
 
 def install_no_process_filter() -> None:
-    """Forbid new processes from now on, except threads: a timed candidate has no use for one."""
+    """Forbid new processes from now on, except threads: a timed candidate needs no process."""
     program = _Program()
     program.refuse(_FORK)
     program.refuse(_VFORK)

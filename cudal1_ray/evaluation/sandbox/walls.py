@@ -9,8 +9,8 @@ landlock    no namespaces (most containers): Landlock file lists, seccomp (no si
 seccomp     no Landlock either: seccomp and limits; files are as readable as to this user
 ==========  ==================================================================================================
 
-Neither root's rights nor any external program is needed; as root, contestants run as user 65534. Nothing is silently
-weaker than it says: the level is probed by entering it, and `EvaluationConfig.required_sandbox` refuses anything below.
+Neither root's rights nor any external program is needed; as root, contestants run as user 65534. No level is silently
+weaker than stated: it is probed by entering it, and `EvaluationConfig.required_sandbox` refuses a weaker one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from cudal1_ray.evaluation.sandbox.process_watch import status_of
 from cudal1_ray.evaluation.sandbox.root import SCRATCH, build_root, device_nodes, layout, put
 from cudal1_ray.evaluation.sandbox.seccomp import install_base_filter
 
-LEVELS = ("namespaces", "landlock", "seccomp")  # strongest first
-UNCONFINED = ("seccomp",)  # levels at which a contestant can write whatever this user can
-_WITHOUT_RIGHTS = 65534  # the user that owns nothing, on every Linux
+# Levels of the sandbox, strongest first.
+LEVELS = ("namespaces", "landlock", "seccomp")
+# Levels at which a contestant can write whatever this user can.
+UNCONFINED = ("seccomp",)
+# The user that owns nothing, on every Linux.
+_WITHOUT_RIGHTS = 65534
 _SYSTEM = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"]
 _ETC = ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"]
 
@@ -57,11 +60,11 @@ def package_folder() -> str:
 
 
 def enter_root(walls: Walls) -> None:
-    """Give this single-threaded process the namespaces and the root of that level; raise OSError if refused."""
+    """Move this single-threaded process into the level's namespaces and root; raise OSError if refused."""
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     paths = [*walls.readable, walls.package]
     if os.geteuid() == 0:
-        kernel.unshare(flags)  # binds first, while every path can still be reached; then without root's rights
+        kernel.unshare(flags)  # binds first, while every path is reachable; afterwards drops root's rights
         build_root(walls.root, paths, walls.nodes)
         _enter_user_namespace(_WITHOUT_RIGHTS, 0)
     else:
@@ -104,7 +107,7 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
     """Mount a private /proc, /tmp and /dev/shm in a contestant's own namespaces, and hide the harness's files."""
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
-    # What lies in there is covered by what comes over it, and can still be bound where it is open.
+    # Later mounts cover what lies below SCRATCH, which can still be bound through an open descriptor.
     below = [place for place in layout(walls.readable) if place.in_scratch and os.path.lexists(place.path)]
     opened = [-1 if place.target else os.open(place.path, os.O_PATH | os.O_CLOEXEC) for place in below]
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={scratch_mib}m,mode=1777,nr_inodes=100k")
@@ -113,17 +116,17 @@ def furnish(walls: Walls, scratch_mib: int) -> None:
         if fd >= 0:
             os.close(fd)
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", flags, f"size={scratch_mib}m,mode=1777")
-    if os.path.isdir(walls.package):  # it may lie in a folder that is not there any more
+    if os.path.isdir(walls.package):  # it may lie in a folder that is covered now
         kernel.mount("tmpfs", walls.package, "tmpfs", flags | kernel.MS_RDONLY, "size=4k,mode=755")
 
 
 def set_limits(limits: Limits, device: str, level: str) -> None:
-    """Set the rlimits of this process; none on CPU time, which would make the kernel's CPU clock coarse: the referee
+    """Set this process's rlimits; none on CPU time, since that would make the kernel's CPU clock coarse: the referee
     counts it.
 
-    The kernel counts all threads of a user: without a user namespace of its own the limit is on top of those that are
-    there, such as Ray's and an inference engine's. On CUDA the driver reserves address space at will: there only the
-    referee counts memory.
+    The kernel counts all threads of a user: without a user namespace of its own, the limit is added to the threads that
+    exist, such as Ray's and an inference engine's. On CUDA the driver reserves address space freely, so only the
+    referee counts memory there.
     """
     values = {
         resource.RLIMIT_CORE: 0,
@@ -155,18 +158,18 @@ def threads_of_user() -> int:
 
 
 def give_way_in_need() -> None:
-    """Let the kernel take this process first when memory runs out, not an engine or a learner beside it."""
+    """Have the kernel end this process first when memory runs out, not an engine or a learner beside it."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def lock_down(level: str, walls: Walls, scratch: str) -> None:
-    """Take the last steps in a contestant, which it can never undo; raise OSError when one of the level is refused."""
+    """Take the last steps in a contestant, which cannot be undone; raise OSError when one of the level is refused."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     if level == "namespaces" or os.geteuid() == 0:
         kernel.drop_capabilities()
-    # The CUDA driver gives its threads names, which is done by writing to /proc. Where that is the machine's own, only
-    # what is this process's may be written: root's rights to the rest need no capability.
+    # The CUDA driver names its threads by writing to /proc. Where that is the machine's own /proc, only this process's
+    # part may be written: root needs no capability to write to the rest.
     own = "/proc" if level == "namespaces" else "/proc/self"
     settable = [own] if walls.device == "cuda" else []
     if level == "namespaces" and landlock_version():
@@ -187,7 +190,7 @@ def probe(walls: Walls) -> str:
             try:
                 _try_level(level, walls)
                 status = 0
-            except BaseException:  # whatever a kernel answers: the level is not available
+            except BaseException:  # whatever the kernel's error, the level is not available
                 status = 1
             finally:
                 os._exit(status)
@@ -197,7 +200,7 @@ def probe(walls: Walls) -> str:
 
 
 def _try_level(level: str, walls: Walls) -> None:
-    """Enter the level, for good; raise OSError when anything of it is refused."""
+    """Enter the level, permanently; raise OSError when any step is refused."""
     if level != "namespaces":
         lock_down(level, walls, SCRATCH)
         return
