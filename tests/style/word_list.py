@@ -45,7 +45,7 @@ CODE_WORDS = {
     r"(?<=\n) +\w+: of": "the noun: most MiB of all files, the address of this host",
 }
 # Parts of the evaluator whose comments were written before that rule.
-EVALUATOR = ("cudal1_ray/evaluation/inside/", "cudal1_ray/evaluation/referee/", "cudal1_ray/evaluation/timing/")
+EVALUATOR = ("cudal1_ray/evaluation/referee/", "cudal1_ray/evaluation/timing/")
 # Parts of names that are no nouns of the field, and roles of a play.
 NAMES = {
     "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",

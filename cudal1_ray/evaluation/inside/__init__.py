@@ -1,4 +1,4 @@
-"""What runs behind the walls: the fork server, and the processes of candidates, references and problems.
+"""Code that runs behind the walls: the fork server, and the processes of candidates, references and problems.
 
-Nothing in here imports the trusted side; what both need are the messages and tensors of exchange/.
+Nothing in here imports the trusted side; both sides share the messages and tensors of exchange/.
 """

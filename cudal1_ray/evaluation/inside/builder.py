@@ -15,7 +15,7 @@ from cudal1_ray.evaluation.inside.harness import Contestant
 
 
 def _say_that_there_is_a_gpu(architecture: str) -> None:
-    """Make candidates build that do so only where they see one: others will."""
+    """Pretend that a GPU is visible, for candidates that build their extensions only then."""
     capability = tuple(int(part) for part in architecture.split(";")[0].rstrip("af+PTX").split("."))
     torch.cuda.is_available = lambda: True
     torch.cuda.device_count = lambda: 1
@@ -23,17 +23,14 @@ def _say_that_there_is_a_gpu(architecture: str) -> None:
 
 
 class Builder(Contestant):
-    """Operation `build`; it runs where no GPU is visible."""
+    """Operation `build`, in a process that sees no GPU."""
 
     def build(
         self, request: messages.Build, fds: list[int]
     ) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
-        """Build what importing the code and constructing its model builds.
-
-        Libraries are written, one after another, into the given file.
-        """
+        """Build what importing the code and constructing its model builds; write the libraries to the given file."""
         built: list[tuple[str, str]] = []
-        failed: list[tuple[str, str]] = []  # which a candidate may catch, to go on without
+        failed: list[tuple[str, str]] = []  # a candidate may catch these failures and go on
         if request.architecture:
             _say_that_there_is_a_gpu(request.architecture)
         install_extension_loader(
@@ -47,7 +44,7 @@ class Builder(Contestant):
                 candidate.ModelNew(*positional, **named)
         except ExtensionBuildError:
             raise
-        except Exception:  # it may want the GPU that is hidden here: what it is worth shows in the contestant
+        except Exception:  # it may need the GPU that is hidden here; the contestant's process shows whether it works
             pass
         entries = []
         with os.fdopen(fds[0], "wb", closefd=False) as file:

@@ -1,4 +1,4 @@
-"""What a model is constructed with, and called with."""
+"""The arguments that a model is constructed with, and called with."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 
 def constructor_arguments(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return positional arguments and keywords, of what a problem's `get_init_inputs()` gives: a sequence, as in
-    KernelBench; a dictionary of keywords; or both in a sequence of two, as in KernelBook.
+    """Return positional arguments and keywords from a problem's `get_init_inputs()`: a sequence, as in KernelBench; a
+    dictionary of keywords; or a sequence of both, as in KernelBook.
     """
     if _names(arguments):
         return [], dict(arguments)
@@ -26,11 +26,9 @@ def _names(value: Any) -> bool:
 
 
 def call_arguments(inputs: Any, forward: Callable[..., Any]) -> list[Any]:
-    """Return the arguments of a call, of what a problem's `get_inputs()` gives: a sequence, as in KernelBench, or a
-    generator; a dictionary by the names of `forward`'s parameters; or a single tensor.
-
-    Raises:
-        TypeError: saying what it gives, for anything else.
+    """Return a call's arguments from a problem's `get_inputs()`: a sequence, as in KernelBench, or a generator; a
+    dictionary by the names of `forward`'s parameters; or a single tensor. Raise TypeError, which names the value's
+    type, for anything else.
     """
     if isinstance(inputs, torch.Tensor):
         return [inputs]
@@ -49,7 +47,7 @@ def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
 
 
 def with_plain_values_of(value: Any, first: Any) -> Any:
-    """Return `value` with the numbers, texts and the like of `first`, another draw: only tensors are new."""
+    """Return `value` with the numbers, texts and other plain values of `first`, another draw; its tensors stay new."""
     if isinstance(value, torch.Tensor) or type(value) is not type(first):
         return value
     if isinstance(value, (tuple, list)) and len(value) == len(first):

@@ -1,7 +1,7 @@
-"""What a device means to a contestant: moving tensors, synchronising, the inner clock, global state. Here the CPU.
+"""A device as a contestant uses it: moving tensors, synchronising, the inner clock, global state. Here the CPU.
 
-This runs inside contestants. Whatever a candidate does to these functions, the referee's own clocks decide
-(timing/); the inner clock is only trusted as far as they confirm it.
+This runs inside contestants. A candidate may change these functions, so the referee's own clocks decide (timing/), and
+the inner clock is trusted only as far as they confirm it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _multiply, _copy = torch.Tensor.mul, torch.Tensor.copy_
 _lerp = torch.lerp
 _empty_strided = torch.empty_strided
 
-# Values of `state` that only make a candidate slower or more exact.
+# Values of `state` that can only make a candidate slower or more exact.
 STRICTEST = {
     "threads": 1, "deterministic": True, "matmul": "highest",
     "tf32": False, "cudnn_tf32": False, "fp16_reduction": False,
@@ -53,7 +53,7 @@ class CpuDevice:
     """The CPU. Batches are timed as a whole: the clock costs as much as a small call."""
 
     name = "cpu"
-    copies_outputs = False  # on a GPU: each call's output is copied when its clock has stopped
+    copies_outputs = False  # on a GPU: each call's output is copied once its clock has stopped
 
     def __init__(self, threads: int) -> None:
         self._threads, self.device = threads, torch.device("cpu")
@@ -102,7 +102,7 @@ class CpuDevice:
         return _multiply(result, variant.factor) if is_floating(spec) and variant.factor != 1.0 else result
 
     def _mixed(self, region: Region, variant: Variant, number: int) -> torch.Tensor:
-        """Return two sets mixed by `share`, in one pass over each piece in which neither of them starts again."""
+        """Return two sets interpolated by `share`, in one pass over each piece in which neither set wraps around."""
         spec, other, share = variant.specs[number], variant.others[number], variant.share
         if spec.strides:
             return _lerp(self._turned(region, spec, 0, True), self._turned(region, other, 0, True), share)
@@ -119,7 +119,7 @@ class CpuDevice:
         return result
 
     def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
-        """Return a dense set's tensor that stays where it is, in one row; for reading only."""
+        """Return a dense set's tensor in place, as one row; for reading only."""
         base = self._bases.get(spec.offset)
         if base is None:
             base = self._bases[spec.offset] = row_in_place(region, spec)
@@ -129,18 +129,18 @@ class CpuDevice:
         return load_tensor(region, spec, cut)
 
     def forget_inputs(self) -> None:
-        """Keep nothing of the last problem."""
+        """Drop all inputs of the last problem."""
         self._bases.clear()
 
     def give_back(self) -> None:
-        """Free much unused memory for other processes."""
+        """Release unused memory for other processes, if it is much."""
 
     def tidy(self) -> None:
         """Bring memory to its state in a process that has made no calls yet, as far as possible."""
 
     def spacer(self, nbytes: int) -> list[torch.Tensor]:
-        """Return `nbytes` to hold while others are to lie behind them, written to, so that their pages are there when
-        something else comes to lie in them: to get pages from the system takes longer than many a call.
+        """Return `nbytes` to hold so that later tensors lie behind them, written to, so that their pages exist when
+        another tensor takes their place: getting pages from the system takes longer than many a call.
         """
         return [torch.zeros(nbytes, dtype=torch.uint8)] if nbytes else []
 
@@ -149,8 +149,8 @@ class CpuDevice:
         return [_empty_strided((nbytes,), (1,), dtype=torch.uint8)] if nbytes else []
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        """Take `mib` of the free memory away, so that other pages come next; of `reserve_mib` in one piece, which
-        the first time asks for: to get pages from the driver, again and again, takes longer than all calls.
+        """Take `mib` of the free memory, so that other pages come next; out of `reserve_mib` in one piece, which the
+        first request allocates: getting pages from the driver repeatedly takes longer than all calls.
         """
 
     def dense(self, tensor: torch.Tensor, picks: list[float] | None = None) -> torch.Tensor:
@@ -161,8 +161,8 @@ class CpuDevice:
         return _cat([window_of(plain, start, WINDOW) for start in starts])
 
     def as_it_lies(self, tensor: torch.Tensor, picks: list[float] | None) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Return a tensor's elements as they lie in memory, with strides where that is not the usual order; of a large
-        one the windows at `picks`, in the usual order. All layouts cost the same, as far as possible.
+        """Return a tensor's elements as they lie in memory, with strides where that is not the usual order; for a large
+        one, the windows at `picks` in the usual order. All layouts cost the same, as far as possible.
         """
         if window_starts(_numel(tensor), picks) is None:
             return in_order_of_memory(tensor)
@@ -171,9 +171,9 @@ class CpuDevice:
     def handed(
         self, tensor: torch.Tensor, picks: list[float], places: dict[tuple[Any, ...], torch.Tensor]
     ) -> torch.Tensor:
-        """Return what `as_it_lies` does, in one row, for a caller whose clock is running: to gather windows of channels
-        that lie last took as long as a short call, so here no layout costs more. `places`: of windows, for the
-        outputs that follow.
+        """Return what `as_it_lies` returns, in one row, for a caller whose clock is running: gathering windows of
+        channels-last outputs took as long as a short call, so here no layout costs more. `places`: keeps the windows'
+        places for later outputs.
         """
         starts = window_starts(_numel(tensor), picks)
         if starts is None:
@@ -185,8 +185,8 @@ class CpuDevice:
         return raw_elements(plain, places[layout])
 
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
-        """Return a model, still to be moved, and whether its tensors were made on the device itself. That is only tried
-        with `in_place`; to draw gigabytes of initial weights elsewhere takes long.
+        """Return a model, before it is moved, and whether its tensors were made on the device itself. That is only
+        tried with `in_place`: drawing gigabytes of initial weights elsewhere takes long.
         """
         self.seed(seed)
         return construct(), False
@@ -222,7 +222,7 @@ class CpuDevice:
     def run_unclocked(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None
     ) -> list[Any]:
-        """Return the output of each call, one waited for after the other; only the referee's clock sees their time."""
+        """Return each call's output, waiting for one call after the other; only the referee's clock measures them."""
         outputs: list[Any] = []
         _set_grad(False)
         for number, arguments in enumerate(calls):
@@ -233,25 +233,25 @@ class CpuDevice:
         return outputs
 
     def flush(self) -> None:
-        """Empty the device's cache, where it has one that is emptied between calls."""
+        """Empty the device's cache, if it is emptied between calls."""
 
     def restore(self) -> None:
-        """Put global switches back to what they were at the start, for a process that goes on to another problem."""
+        """Restore the global switches to their values at the start, for a process that goes on to another problem."""
         torch.set_num_threads(self._threads)
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision("highest")
-        if torch.are_deterministic_algorithms_enabled():  # to say it imports all of Inductor, for seconds
+        if torch.are_deterministic_algorithms_enabled():  # setting it imports all of Inductor, for seconds
             torch.use_deterministic_algorithms(False)
 
     def reset_precision(self) -> None:
-        """Put back the switches that make arithmetic coarser than its type."""
+        """Reset the switches that make arithmetic coarser than its type."""
         torch.set_float32_matmul_precision("highest")
 
     def state(self) -> dict[str, Any]:
         """Return the global switches that change what is measured or compared."""
         try:
             matmul = torch.get_float32_matmul_precision()
-        except RuntimeError as error:  # of several switches that were set against each other
+        except RuntimeError as error:  # several switches have conflicting values
             matmul = str(error)
         return {
             "threads": torch.get_num_threads(),

@@ -1,4 +1,4 @@
-"""A GPU as a contestant sees it: each call between two events, sets of inputs that stay on the device."""
+"""A GPU as a contestant uses it: each call between two events, sets of inputs that stay on the device."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ _numel, _reshape, _narrow = torch.Tensor.numel, torch.Tensor.reshape, torch.Tens
 _copy = torch.Tensor.copy_
 _empty_strided, _is_contiguous, _detach = torch.empty_strided, torch.Tensor.is_contiguous, torch.Tensor.detach
 
-_AS_EXACT = ("ieee", "none")  # as their type
-_TIDIED_BYTES = 256 << 20  # sets that are larger together are not uploaded again for the sake of order
-# Of the device's memory, from problem to problem. The driver serves one process at a time, and making another's context
-# takes it a quarter of a second: a process that wants pages then, or gives them back, waits for all of that.
+# Settings of a precision at which arithmetic is as exact as its type.
+_AS_EXACT = ("ieee", "none")
+# Most bytes of all sets together that are uploaded again for the sake of order in memory.
+_TIDIED_BYTES = 256 << 20
+# Bytes of the device's memory that are kept from problem to problem. The driver serves one process at a time and takes
+# a quarter of a second to make another's context: a process that wants or returns pages then waits that long.
 _KEPT_BYTES = 1 << 30
-_MUCH_BYTES = 4 << 30  # an attention's scores in double precision may take fifty
-_MOST_OF_FREE = 0.8  # of the free memory, which one more computation may take
+# Unused bytes above which `give_back` frees them; an attention's scores in double precision may take fifty GiB.
+_MUCH_BYTES = 4 << 30
+# Share of the free memory that one more computation may take.
+_MOST_OF_FREE = 0.8
 _LARGEST_GAP_MIB = 64
-_FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # of the device's cycles, at most two of which are a nanosecond
+_FIRST_WAIT, _LONGEST_WAIT = 200_000, 20_000_000  # cycles of the device, at most two of which take a nanosecond
 
 
 class CudaDevice(CpuDevice):
     """Each call between two events on an idle device: the L2 cache flushed and everything drained before and after it.
 
-    So a call's time is its latency, launches included, as a caller that waits for it sees it; and all that a batch
-    takes beside its events is the same for every contestant: work that a candidate leaves outside them (another
-    stream) shows on the referee's clock.
+    So a call's time is its latency, launches included, as a caller that waits for it sees it. What a batch takes
+    besides its events is the same for every contestant: work that a candidate leaves outside them (on another stream)
+    shows on the referee's clock.
     """
 
     name = "cuda"
@@ -59,9 +63,9 @@ class CudaDevice(CpuDevice):
         self._zero = torch.Tensor.zero_
         self._empty_cache = torch.cuda.empty_cache
         self._memory_reserved = torch.cuda.memory_reserved
-        self._taken: torch.Tensor | None = None  # by `scatter`, out of room for so much:
-        self._room_mib = 0
-        self._gap: torch.Tensor | None = None  # before what the next call allocates, where there is room to move
+        self._taken: torch.Tensor | None = None  # memory that `scatter` holds
+        self._room_mib = 0  # MiB that `scatter` has reserved
+        self._gap: torch.Tensor | None = None  # held before what the next call allocates, where there is room to move
         self._moving, self._draw = False, random.Random().random
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
@@ -77,10 +81,9 @@ class CudaDevice(CpuDevice):
         return _copy(_empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.device), host)
 
     def later(self, region: Region, variant: Variant) -> Callable[[], list[torch.Tensor]]:
-        """Return a call that makes the inputs readable with one kernel.
-
-        What was written out lies on the device before, unreadable: to copy it there at that time would empty the caches
-        of the core that launches, which halves the speed of compiled code.
+        """Return a call that makes the inputs readable with one kernel. Sets that were written out lie on the device
+        before, unreadable: copying them there at that time would empty the caches of the core that launches, which
+        halves the speed of compiled code.
         """
         if variant.others or variant.factor != 1.0 or any(variant.cuts):
             return super().later(region, variant)
@@ -91,9 +94,8 @@ class CudaDevice(CpuDevice):
         return lambda: [make() for make in makers]
 
     def drawn_later(self, drawing: Drawing, seed: int) -> Callable[[], list[Any]]:
-        """Draw the inputs at once, unreadable, and return a call that makes them readable where they lie.
-
-        Drawing takes more launches than one kernel, and its seed would give away what comes.
+        """Draw the inputs at once, unreadable, and return a call that makes them readable: drawing takes more launches
+        than one kernel, and its seed would reveal later inputs.
         """
         arguments = self.drawn(drawing, seed)()
         makers = [
@@ -143,38 +145,36 @@ class CudaDevice(CpuDevice):
             self._empty_cache()
 
     def tidy(self) -> None:
-        """Free small sets of inputs, so that no process starts with theirs in the gaps that other calls have left: the
-        place of a kernel's tensors changes its time by up to a tenth. Large ones stay: to upload them again takes
-        long.
+        """Free small sets of inputs, so that no process starts with its sets in gaps that other calls have left: the
+        place of a kernel's tensors changes its time by up to a tenth. Large sets stay: uploading them again takes long.
         """
         if sum(base.nbytes for base in self._bases.values()) <= _TIDIED_BYTES:
             self._bases.clear()
-        if self._memory_reserved(self.device) > _KEPT_BYTES:  # others need it until this one is measured
+        if self._memory_reserved(self.device) > _KEPT_BYTES:  # other processes need it until this one is measured
             self._empty_cache()
             self._room_mib = 0
 
     def scatter(self, mib: int, reserve_mib: int) -> None:
-        # What is flushed with moves too: some of the cache's sets it empties last.
+        # The flush buffer moves, too: it empties some of the cache's sets last.
         self._taken = self._flush = self._gap = None
         if reserve_mib:
             self._moving = reserve_mib > _LARGEST_GAP_MIB
             reserve_mib += (self._flush_bytes >> 20) + _LARGEST_GAP_MIB
         if reserve_mib > self._room_mib:
             self._empty_cache()
-            with suppress(torch.OutOfMemoryError):  # then what comes lies where it lies
-                self._block(reserve_mib)  # let go at once: torch's allocator cuts what comes out of it
+            with suppress(torch.OutOfMemoryError):  # without room, later tensors stay where they are
+                self._block(reserve_mib)  # freed at once: torch's allocator cuts later tensors out of it
             self._room_mib = reserve_mib
         self._taken = self._block(mib)
-        self.flush()  # takes its room now, not in a batch
+        self.flush()  # allocates its buffer now, not in a batch
 
     def _move(self) -> None:
-        """Let what the next call allocates lie elsewhere. Where a kernel's temporary memory lies can make it a fifth
-        slower: every call draws a place, or a batch would show one of several times, and a process the one that it
-        happened to have more often.
+        """Move what the next call allocates. The place of a kernel's temporary memory can make it a fifth slower: each
+        call draws a place, or a batch would show one of several times, and a process the one that it got more often.
         """
         self._gap = None
         if self._moving:
-            with suppress(torch.OutOfMemoryError):  # code that has taken all of it lies where it lies
+            with suppress(torch.OutOfMemoryError):  # code that has taken all memory stays where it is
                 self._gap = self._block(2 + 2 * int(self._draw() * (_LARGEST_GAP_MIB // 2)))
 
     def _block(self, mib: int) -> torch.Tensor:
@@ -186,7 +186,7 @@ class CudaDevice(CpuDevice):
             try:
                 with self.device:
                     return construct(), True
-            except Exception:  # it mixes them with numpy's, with a generator's, ...
+            except Exception:  # the model mixes them with numpy's tensors, a generator's or others
                 pass
         return super().build(construct, seed, in_place=in_place)
 
@@ -211,9 +211,9 @@ class CudaDevice(CpuDevice):
     ) -> tuple[list[Any], list[int]]:
         """Run the calls one after the other; return their outputs and their times in nanoseconds.
 
-        `queued`: each call behind a kernel that does nothing until all of the call is launched, so that its time is its
-        kernels' alone. A call that was overtaken shows how long later ones have to wait, here and in later batches. One
-        that waits for a result of its own always is.
+        `queued`: each call waits behind a kernel that does nothing until the whole call is launched, so that its time
+        is its kernels' alone. A call whose launches outlast that wait lengthens it for later calls and batches; a call
+        that waits for a result of its own always does.
         """
         outputs: list[Any] = []
         starts, ends = self._events(len(calls))
@@ -240,7 +240,7 @@ class CudaDevice(CpuDevice):
     def _events(self, calls: int) -> list[list[Any]]:
         """Return the events before and after each call, recorded on an idle device."""
         both = [[self._event(enable_timing=True) for _ in range(calls)] for _ in range(2)]
-        for event in (*both[0], *both[1]):  # the driver makes an event when it is first recorded, which takes a while
+        for event in (*both[0], *both[1]):  # the driver creates an event when it is first recorded, which takes a while
             self._record(event, self._stream)
         _set_grad(False)
         self._synchronize()
@@ -270,9 +270,7 @@ class CudaDevice(CpuDevice):
 
 def tf32_products() -> dict[str, bool]:
     """Return whether products ("tf32"), and convolutions or recurrent layers ("cudnn_tf32"), may be less exact than
-    float32.
-
-    The older names for these switches cannot be read once the newer ones were set to anything stricter.
+    float32. The older names of these switches cannot be read once the newer ones were set to anything stricter.
     """
     backends = torch.backends
     products, *layers = (
@@ -283,8 +281,8 @@ def tf32_products() -> dict[str, bool]:
 
 
 def open_device(request: DeviceSettings) -> CpuDevice:
-    """Open `cpu`, `cuda` or `cuda:N` in this process. Both kinds are imported whichever is asked for: behind the
-    walls there is nothing of this package to import any more.
+    """Open `cpu`, `cuda` or `cuda:N` in this process. Both kinds are imported whichever is requested: behind the walls
+    nothing of this package can be imported any more.
     """
     kind, _, index = request.device.partition(":")
     if kind == "cuda":

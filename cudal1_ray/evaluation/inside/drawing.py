@@ -1,8 +1,8 @@
 """A problem's inputs as a plan: the operators that its `get_inputs` runs, which any process repeats from a seed.
 
-On a GPU the maker, the reference and the candidate each draw a call's inputs where they are needed, from the seed that
-comes with the call: gigabytes travel nowhere. The plan is resolved to operators before a candidate's code runs, so that
-nothing of that code takes part in drawing.
+On a GPU the maker, the reference and the candidate each draw a call's inputs locally, from the seed that comes with the
+call, so that no gigabytes are sent. The plan is resolved to operators before a candidate's code runs, so that none of
+that code takes part in drawing.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from cudal1_ray.evaluation.inside.places import tensors_in
 
-_MOST_STEPS = 256  # operators; a plan with more would cost a call's inputs milliseconds of Python
-_LARGEST_CONSTANT = 1 << 12  # bytes of a tensor that the plan holds itself
+# Most operators of a plan; more would cost a call's inputs milliseconds of Python.
+_MOST_STEPS = 256
+# Most bytes of a tensor that the plan itself contains.
+_LARGEST_CONSTANT = 1 << 12
 
 # Captured before any candidate.
 _isinstance, _Tensor = isinstance, torch.Tensor
 
 
 class NotDrawable(Exception):
-    """`get_inputs` is no sequence of operators on tensors that a seed decides."""
+    """`get_inputs` is no sequence of operators on tensors that a seed determines."""
 
 
 @dataclass(frozen=True)
 class _StepResult:
-    """In a plan, the tensor that a step made."""
+    """The tensor that a step makes, as a plan refers to it."""
 
     number: int
 
@@ -43,7 +45,7 @@ class _Step:
     operator: str
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    makes: tuple[int, ...]  # numbers of the tensors in its result, in their order
+    makes: tuple[int, ...]  # numbers of the tensors in its result, in order
 
 
 class _Recorder(TorchDispatchMode):
@@ -52,7 +54,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[_Step] = []
-        self._numbers, self._next = WeakTensorKeyDictionary(), count()  # of the tensors that steps made
+        self._numbers, self._next = WeakTensorKeyDictionary(), count()  # numbers of the tensors that steps made
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if len(self.steps) == _MOST_STEPS:
@@ -60,13 +62,13 @@ class _Recorder(TorchDispatchMode):
         arguments, named = self.planned(tuple(args)), self.planned(dict(kwargs or {}))
         result = function(*args, **(kwargs or {}))
         if _isinstance(result, _Tensor) and any(argument.name == "dtype" for argument in function._schema.arguments):
-            named["dtype"] = result.dtype  # whatever the default is where the plan is repeated
+            named["dtype"] = result.dtype  # independent of the default where the plan is repeated
         makes = tuple(self._number(tensor) for tensor in tensors_in(result))
         self.steps.append(_Step(function.name(), arguments, named, makes))
         return result
 
     def planned(self, value: Any) -> Any:
-        """Return `value` with every tensor as the plan names it. NotDrawable for a large one that no step made."""
+        """Return `value` with every tensor as the plan refers to it; raise NotDrawable for a large one of no step."""
         return tree_map_only(_Tensor, self._planned, value)
 
     def _planned(self, tensor: Any) -> Any:
@@ -83,7 +85,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def record(get_inputs: Callable[[], Any]) -> bytes:
-    """Return the plan of `get_inputs`, as `Drawing` reads it. NotDrawable where there is none."""
+    """Return the plan of `get_inputs`, as `Drawing` reads it; raise NotDrawable where there is none."""
     recorder = _Recorder()
     try:
         with recorder, torch.no_grad():
@@ -94,12 +96,12 @@ def record(get_inputs: Callable[[], Any]) -> bytes:
         return pickle.dumps((recorder.steps, planned))
     except NotDrawable:
         raise
-    except Exception as error:  # whatever `get_inputs` does under a mode that it did not expect
+    except Exception as error:  # errors of a `get_inputs` that cannot run under a dispatch mode
         raise NotDrawable(f"{type(error).__name__}: {error}") from None
 
 
 class Drawing:
-    """A plan that is resolved to operators; to be made before a candidate's code runs."""
+    """A plan that is resolved to operators; it must be created before a candidate's code runs."""
 
     def __init__(self, plan: bytes) -> None:
         steps, self._inputs = pickle.loads(plan)
@@ -116,7 +118,7 @@ class Drawing:
         ]  # fmt: skip
 
     def inputs(self) -> list[Any]:
-        """Return one call's inputs, as the generators' present seeds have them; new tensors."""
+        """Return one call's inputs, new tensors drawn with the present seeds of the generators."""
         tensors: dict[int, Any] = {}
         for operator, arguments, named, makes, done in self._steps:
             result = operator(*_filled(arguments, tensors), **_filled(named, tensors))

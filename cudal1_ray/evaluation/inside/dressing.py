@@ -1,4 +1,4 @@
-"""A reference as it is timed: itself, or as a user would first try to speed it up (baselines.py names the ways)."""
+"""The reference as it is timed: plain, or sped up as a user would first try (baselines.py names the ways)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
 
 
 def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call that copies its results: CUDA graphs reuse their output memory, so the copy belongs to them."""
+    """Return a call that copies its results: CUDA graphs reuse their output memory, so the copy belongs to the call."""
 
     def call(*arguments: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
@@ -35,7 +35,7 @@ def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tuned(model: Any, device: str) -> Callable[..., Any]:
     """Return eager code with the tuning that needs no change of the model: on a GPU cuDNN's own search, and TF32 for
-    products as for convolutions; on the CPU channels-last. Candidates may be as coarse as what they are held against.
+    products as for convolutions; on the CPU channels-last. Candidates may be as coarse as their baseline.
     """
     if device == "cuda":
         torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
@@ -47,9 +47,7 @@ def _tuned(model: Any, device: str) -> Callable[..., Any]:
 
 
 class _CudaGraph:
-    """A model's CUDA graphs, captured once per shape; inputs are copied in and outputs out, so that it stays a
-    function.
-    """
+    """A model's CUDA graphs, one per shape; inputs are copied in and outputs out, so that it stays a function."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -1,4 +1,4 @@
-"""When a reference's tensors are the same: bit by bit, or up to what a parallel sum may change."""
+"""Equality of a reference's tensors: bit by bit, or up to what a parallel sum may change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def finite(value: Any) -> bool:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's bits, of which NaN's are equal, in the widest words that fit: a comparison is a byte each."""
+    """Return a tensor's bits, in which NaN equals itself, in the widest words that fit: comparing takes a byte each."""
     row = tensor.contiguous().reshape(-1)
     row = row.clone() if row.storage_offset() else row
     return row.view(next(word for word in _WORDS if row.nbytes % word.itemsize == 0))
@@ -44,6 +44,6 @@ def close(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
 
 
 def _calculable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in a type to calculate with, itself where possible: a copy of gigabytes takes long."""
+    """Return the tensor in a type that supports arithmetic, itself where possible: copying gigabytes takes long."""
     wide = tensor.is_complex() or tensor.dtype in (torch.float32, torch.float64)
     return tensor if wide else tensor.double()

@@ -22,11 +22,11 @@ _isinstance = isinstance  # captured before any candidate
 def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]] = ()) -> Any:
     """Import `code` as a module with a file of its own (Triton and inspect read it there); return the module.
 
-    `places`: of handlers that re-raise what is not expected (neutralise.py); lines stay where they are.
+    `places`: positions of handlers that re-raise unexpected errors (neutralise.py); line numbers do not change.
     """
     path, code = os.path.join(scratch, f"{name}.py"), code.removeprefix("\ufeff")
     data = code.encode("utf-8", "surrogatepass")
-    with suppress(SyntaxError, UnicodeError):  # written in what its coding line names, or whatever reads it is misled
+    with suppress(SyntaxError, UnicodeError):  # encoded as its coding line names, so that its readers are not misled
         data = code.encode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
     with open(path, "wb") as file:
         file.write(data)
@@ -40,11 +40,11 @@ def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]
 
 
 def failure(error: BaseException) -> Failure:
-    """Return an exception of the candidate's as an answer."""
+    """Return an exception of the candidate's code as an answer."""
     kind: OwnFailure = "runtime_error"
     try:
         text = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
-    except BaseException:  # the candidate's own kind of exception
+    except BaseException:  # raised by the candidate's own exception class
         text = "an exception that cannot be printed"
     if _isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
         kind = "memory_limit"
@@ -56,7 +56,7 @@ def failure(error: BaseException) -> Failure:
 
 
 def _where(error: BaseException) -> str:
-    """Return the last line of the candidate's own that led to it; torch's, where there is none."""
+    """Return the last line of the candidate's own code that led to the error; torch's, where there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if os.path.basename(frame.filename) in ("candidate.py", "reference.py")]
     last = (own or frames)[-1:]

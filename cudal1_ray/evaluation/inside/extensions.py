@@ -1,7 +1,7 @@
 """Inline extensions inside a contestant: loaded from what the compile step built, or built in private scratch.
 
-`torch.utils.cpp_extension.load_inline` and `load` are replaced before the candidate is imported. A build is known by
-the hash of all its arguments, so two extensions of one name cannot meet, and the folder is the contestant's own.
+`torch.utils.cpp_extension.load_inline` and `load` are replaced before the candidate is imported. The hash of all its
+arguments identifies a build, so two extensions of one name stay apart, and each contestant has its own folder.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class ExtensionBuildError(Exception):
     """The compiler refused an extension."""
 
 
-# How torch begins what the compiler said. Anything else may be this process's: it has no GPU, or no room.
+# Start of torch's message for a compiler error. Any other error may be due to this process: it has no GPU, or no room.
 _REFUSAL = "Error building extension"
 
 
 def build_key(name: str, options: dict[str, Any]) -> str:
-    """Return a hash of everything that shapes the binary, torch's version included."""
+    """Return a hash of everything that affects the binary, torch's version included."""
     import torch
 
     digest = hashlib.sha256(f"{torch.__version__}|{sys.version_info[:2]}|{name}".encode())
@@ -73,12 +73,12 @@ def install_extension_loader(
             with os.fdopen(os.dup(built[key]), "rb") as source, open(path, "wb") as target:
                 source.seek(0)
                 target.write(source.read())
-            # Without a Python module in it, as those have that register operators, it is only to be loaded.
+            # A library that only registers operators contains no Python module, and is only loaded.
             module = _import_library(name, path) if options.get("is_python_module", True) else load_library(path)
         else:
             folder = os.path.join(scratch, f"build-{key}")
             os.makedirs(folder, exist_ok=True)
-            # Another extension of this name lies in a folder of its own: torch need not number its versions.
+            # Another extension of this name has its own folder, so torch need not number its versions.
             cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
             try:
                 module = build(folder)
@@ -119,7 +119,7 @@ def install_extension_loader(
 
 
 def _options(parameters: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, except for where to build and how much to say of it."""
+    """Return the arguments of a call by name, except the build folder and the verbosity."""
     named = dict(parameters.bind(*args, **kwargs).arguments)
     return {name: value for name, value in named.items() if name not in ("build_directory", "verbose")}
 
@@ -132,6 +132,6 @@ def _import_library(name: str, path: str) -> Any:
 
 
 def _gist(text: str) -> str:
-    """Return the compiler's first errors; whole logs are long and say little."""
+    """Return the compiler's first errors, since whole logs are long and hardly informative."""
     lines = [line.strip() for line in text.splitlines() if re.search(r"\berror: |: error\b|undefined", line)]
     return " | ".join(lines[:6])[:1500] or text[-500:]

@@ -28,7 +28,7 @@ from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.sandbox.walls import enter_root, furnish, give_way_in_need, lock_down, probe, set_limits
 
-_MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # of a contestant's ballast
+_MOST_OBJECTS, _MOST_BLOCKS, _MOST_PAGES = 4096, 32, 1024  # limits of a contestant's ballast
 
 
 def main(fd: int) -> None:
@@ -145,7 +145,7 @@ class _Server:
             os.dup2(null, standard)
         for name in ("TMPDIR", "HOME"):
             os.environ[name] = scratch
-        tempfile.tempdir = None  # torch has asked for it in the server, where it was another
+        tempfile.tempdir = None  # torch looked it up in the server, where it is another folder
         for name, folder in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"),
                              ("TORCH_EXTENSIONS_DIR", "extensions"), ("CUDA_CACHE_PATH", "cuda")):  # fmt: skip
             os.environ[name] = os.path.join(scratch, folder)
@@ -164,7 +164,7 @@ class _Server:
         self.roles.play(request.role, Channel(socket.socket(fileno=control)), scratch)
 
     def _kill(self, supervisor: int) -> None:
-        """End a supervisor and all that came from it, and wait for that."""
+        """End a supervisor and all its descendants, and wait for their end."""
         if supervisor not in self.supervisors:
             return
         if self.level != "namespaces":
@@ -180,7 +180,7 @@ class _Server:
                 _end(orphan)
 
     def _living(self) -> set[int]:
-        """Return the supervisors at work and everything below them."""
+        """Return the living supervisors and all their descendants."""
         return self.supervisors | {pid for supervisor in self.supervisors for pid in descendants(supervisor)}
 
     def _reap(self) -> None:
@@ -195,8 +195,8 @@ class _Server:
 
 
 def _ballast() -> list[Any]:
-    """Take some memory, another amount in every process: a server's forks would all have their objects in the same
-    places, and code is some percent faster in one place than in another.
+    """Allocate a different amount of memory in each process: all forks of a server would otherwise have their objects
+    in the same places, and code is some percent faster in one place than in another.
     """
     chance = random.SystemRandom()
     taken: list[Any] = [bytes(chance.randrange(1, 480)) for _ in range(chance.randrange(_MOST_OBJECTS))]
@@ -206,7 +206,7 @@ def _ballast() -> list[Any]:
 
 
 def _limit_process_ids(most: int) -> None:
-    """Bound the ids of this PID namespace, where the kernel can: a fork bomb then ends by itself, even root's."""
+    """Bound the ids of this PID namespace, where the kernel allows it: a fork bomb then ends by itself, even root's."""
     try:
         with open("/proc/sys/kernel/pid_max", "w") as file:
             file.write(str(max(most, 301)))  # the kernel takes no less than 301
@@ -215,7 +215,7 @@ def _limit_process_ids(most: int) -> None:
 
 
 def end_descendants(pid: int, rounds: int = 50) -> None:
-    """Kill everything below `pid`, again and again until nothing new appears."""
+    """Kill all descendants of `pid`, repeatedly, until no new ones appear."""
     for _ in range(rounds):
         below = descendants(pid)
         if not below:

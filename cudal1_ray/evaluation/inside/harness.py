@@ -1,7 +1,7 @@
-"""The harness inside a contestant: loads one model and answers the referee's messages. Nothing secret is in here.
+"""The harness inside a contestant: loads one model and answers the referee's messages. It holds nothing secret.
 
-Expected outputs, seeds of inputs and clocks that count live in the referee. What this process says is checked from
-outside, so that even a candidate that takes over the whole process gains nothing (timing/ says how).
+Expected outputs, seeds of inputs and the clocks that count are in the referee, which checks every answer from outside,
+so that even a candidate that takes over the whole process gains nothing (see timing/).
 """
 
 from __future__ import annotations
@@ -59,19 +59,21 @@ _numel, _size = torch.Tensor.numel, torch.Tensor.size
 _Tensor = torch.Tensor
 _operation = operation
 
-_MOST_HELD = 256 << 20  # bytes of an output that stays until the process has been measured
-_WARM_CALLS = 2  # before calls without a clock: their code should be in the caches, as it is in a batch
+# Most bytes of the first timed output that is held until the process has been measured.
+_MOST_HELD = 256 << 20
+# Calls before those without a clock, whose code should be in the caches, as it is in a batch.
+_WARM_CALLS = 2
 
 
 MISSING_MODEL = Failure("the code defines no class ModelNew", "missing_model")
 
 
 class _NotPlain(Exception):
-    """An output that is no plain tensor."""
+    """An output contains a tensor that is not plain."""
 
 
 class Contestant:
-    """One contestant process. A method with the name of a request gives its answer; an exception becomes a Failure."""
+    """One contestant process. The method with a request's name returns its answer; an exception becomes a Failure."""
 
     pool: Region
     out: Region
@@ -83,21 +85,21 @@ class Contestant:
         self.model: Any = None
         self.call: Any = None
         self.drawing: Any = None  # a Drawing
-        self.given: set[str] = set()  # weights that the model got while it was constructed
-        self.calls: Any = []  # of each its arguments: a list, or LateCalls
+        self.given: set[str] = set()  # weights that the model received while it was constructed
+        self.calls: Any = []  # the arguments of each call: a list, or LateCalls
         self.outputs: list[Any] = []
         self.last: list[Any] = []  # output of the call before those of `outputs`
-        self.held: list[Any] = []  # the first timed output, so that no later one may come to lie in its memory
+        self.held: list[Any] = []  # the first timed output, so that no later one can get its memory
         self.spacers: list[Any] = []
         self.seeds: list[int] | None = None
         self.before: dict[str, Any] = {}
-        self.module: Any = None  # the code's
-        self.compiled_frames = 0  # before the code was executed
+        self.module: Any = None  # the module of the code
+        self.compiled_frames = 0  # their number before the code was executed
         self._regions: list[Region] = []
         self._locked = False
 
     def attach(self, request: messages.Attach, fds: list[int]) -> None:
-        """Take a problem's shared memory; a process that lives on lets go of the last one first."""
+        """Map a problem's shared memory; a process that is reused drops the last problem first."""
         self.forget(messages.Forget(), [])
         for region in self._regions:
             region.close()
@@ -111,7 +113,7 @@ class Contestant:
         self.held, self.module, self.drawing = [], None, None
         sys.modules.pop("reference", None)
         if hasattr(self, "device"):
-            self.device.synchronize()  # on a GPU an error stays with the process, and one that has any is not kept
+            self.device.synchronize()  # a GPU's error stays with its process, which is not kept then
             _collect()
             self.device.restore()
             self.device.forget_inputs()
@@ -136,7 +138,7 @@ class Contestant:
         positional, named = unpack(request.opened.init, init, self._type_of)
         value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in request.opened.state}
         with weights_at_once(kind, value_of) as self.given:
-            # Where the reference's were made: what has no name is drawn alike there only.
+            # Built where the reference's model was built: only there tensors without a name are drawn alike.
             construct = partial(kind, *positional, **named)
             model, _ = self.device.build(construct, request.model_seed, in_place=request.opened.in_place)
         if _isinstance(model, torch.nn.Module):
@@ -158,7 +160,7 @@ class Contestant:
         return unmatched[:8]
 
     def provide_extensions(self, request: messages.Load | messages.Screen, fds: list[int]) -> None:
-        """Let inline extensions of the code come from what was built of them."""
+        """Have the code's inline extensions loaded from finished libraries."""
         if "cpp_extension" in request.code:
             built = dict(zip(request.extensions, fds, strict=False))
             install_extension_loader(self.scratch, built, request.failed_extensions)
@@ -173,12 +175,12 @@ class Contestant:
         return load_state(self.model, entries, self.given)
 
     def prepare(self, request: messages.Prepare, fds: list[int]) -> None:
-        """Make the inputs of every call out of the pool: at new addresses, or (`reuse`) new values at old ones; or
-        (`late`) leaves that to the moment when a call's turn comes, or does it then once more (`ready`), so that
-        only what can be known beforehand differs; or (`unclocked`) everything is made ready for calls that are timed
-        from outside, after some of the last calls again, which warm the caches of code. `gap`: bytes to be taken
-        after the inputs, so that the outputs lie elsewhere. `spoil`: the last outputs are overwritten before they are
-        let go: code that gets the same memory again finds nothing there that saves work.
+        """Make the inputs of every call out of the pool, at new addresses, or with `reuse` at the old ones. `late`:
+        make a call's inputs when its turn comes; with `ready` make them before, and once more then, so that only what
+        can be known beforehand differs. `unclocked`: make everything ready for calls that are timed from outside, after
+        some of the last calls again, which warm the code's caches. `gap`: bytes to be held after the inputs, so that
+        the outputs lie elsewhere. `spoil`: overwrite the last outputs before they are freed, so that code that gets
+        their memory again finds nothing there that saves work.
         """
         if request.spoil:
             spoil(self.outputs)
@@ -192,7 +194,7 @@ class Contestant:
         makers = [self._makes(variant, late=request.late) for variant in request.calls]
         if request.late:
             self.calls = LateCalls(makers, ready=request.ready)
-        else:  # the old inputs are let go only when these are there
+        else:  # the old inputs are freed only when the new ones exist
             self.calls = [make() for make in makers]
         if request.gap:
             self.spacers += self.device.gap(request.gap)
@@ -202,9 +204,9 @@ class Contestant:
         self.device.synchronize()
 
     def space(self, request: messages.Space, fds: list[int]) -> None:
-        """Take `before` bytes before the next inputs, so that these lie elsewhere, and have `after` more ready,
-        except for those that come to lie in the old places (`reuse`); `spoil` as in `prepare`. A request of its
-        own: the time that it takes, before anything is known of the next calls, cannot be used for them.
+        """Hold `before` bytes before the next inputs, so that these lie elsewhere, and have `after` more ready; neither
+        for inputs in the old places (`reuse`). `spoil`: as in `prepare`. A request of its own: its time passes before
+        anything is known of the next calls, so they cannot use it.
         """
         if request.spoil:
             spoil(self.outputs)
@@ -213,7 +215,7 @@ class Contestant:
             self.device.spacer(request.after)
 
     def _makes(self, variant: Variant, *, late: bool) -> Callable[[], list[Any]]:
-        """Return what makes one call's arguments when it is called."""
+        """Return a function that makes one call's arguments."""
         if variant.drawn is not None:
             return (self.device.drawn_later if late else self.device.drawn)(self.drawing, variant.drawn)
         make = self.device.later(self.pool, variant) if late else partial(self.device.inputs, self.pool, variant)
@@ -226,7 +228,7 @@ class Contestant:
         return list(unpack(self.loaded.opened.arguments, tensors, self._type_of))
 
     def _type_of(self, name: str) -> Any:
-        """Return what the problem file calls `name`, for arguments that hold it."""
+        """Return the type `name` of arguments that contain it: the code's own, or else the problem file's."""
         with suppress(AttributeError):
             return attrgetter(name)(self.module)
         if "reference" not in sys.modules:
@@ -234,7 +236,7 @@ class Contestant:
         return attrgetter(name)(sys.modules["reference"])
 
     def scatter(self, request: messages.Scatter, fds: list[int]) -> None:
-        """Let whatever is allocated from here on lie elsewhere, within room for `reserve_mib` if that is new."""
+        """Move whatever is allocated from now on, within room for `reserve_mib` if that is new."""
         self.calls, self.outputs, self.last = [], [], []
         self.device.scatter(request.mib, request.reserve_mib)
 
@@ -251,8 +253,8 @@ class Contestant:
         return inner_ns
 
     def hand_over(self, request: messages.HandOver, fds: list[int]) -> None:
-        """Wait for the outputs of all calls: they, or windows of large ones, are copied to a place for each call, with
-        `room`, before it is known at which of them the referee looks.
+        """Wait for the outputs of all calls, and copy them, or windows of large ones, to a place of `room` bytes for
+        each call, before it is known which of them the referee compares.
         """
         places: dict[tuple[Any, ...], torch.Tensor] = {}
         for call, output in enumerate(self.outputs):
@@ -264,7 +266,7 @@ class Contestant:
                     row.put(self.device.handed(tensor, request.picks, places))
 
     def where(self, request: messages.Where, fds: list[int]) -> list[PlacedOutput]:
-        """Return where the outputs of all calls from `first` on lie: the referee reads some of them by itself."""
+        """Return where the outputs of all calls from `first` on lie; the referee reads some of them by itself."""
         placed = []
         for output in self.outputs[request.first :]:
             structure, tensors = _plain_parts(output)
@@ -272,7 +274,7 @@ class Contestant:
         return placed
 
     def fetch(self, request: messages.Fetch, fds: list[int]) -> messages.Output:
-        """Put the outputs of one call, raw, into shared memory; of large ones some windows."""
+        """Copy the raw outputs of one call, or windows of large ones, into shared memory."""
         structure, tensors = _plain_parts(self.outputs[request.call])
         row, specs = Row(self.out), []
         for tensor in tensors:
@@ -287,8 +289,8 @@ class Contestant:
         return messages.Output(structure, specs, [tuple(_size(tensor)) for tensor in tensors])
 
     def fetch_inputs(self, request: messages.FetchInputs, fds: list[int]) -> messages.FetchedInputs:
-        """Put the inputs of one call as they are now, like `fetch`; return whose memory its output shares. A request
-        of its own: beside these, what an output costs that is computed only when it is looked at would not be seen.
+        """Copy the inputs of one call as they are now, like `fetch`; return whose memory its output shares. A request
+        of its own: beside it, the cost of an output that is computed only when it is read would not show.
         """
         row, arguments = Row(self.out), self.calls[request.call]
         specs = [row.put(self.device.dense(value, request.picks)) for value in tensors_in(arguments)]
@@ -296,8 +298,8 @@ class Contestant:
         return messages.FetchedInputs(specs, shared, borrowed(self.outputs[request.call], arguments))
 
     def observe(self, request: messages.Observe, fds: list[int]) -> messages.Observed:
-        """Return what a plain call of the model runs, on the first prepared call's inputs; the last one's serve another
-        call: see `observing.observe`. `compiled`: whether a whole-graph compiler did some of it.
+        """Return what a plain call of the model runs, on the first prepared call's inputs, and a second one on the last
+        call's: see `observing.observe`. `compiled`: whether a whole-graph compiler did some of it.
         """
         operations = observe(self.model, self.calls[0], self.calls[-1], on_gpu=self.device.name != "cpu")
         self.device.synchronize()
@@ -305,31 +307,31 @@ class Contestant:
         return messages.Observed(**operations, compiled=compiled, changed=self.inspect(messages.Inspect(), []))
 
     def profile(self, request: messages.Profile, fds: list[int]) -> list[tuple[str, float]]:
-        """Return the kernels of one prepared call with the time of each. Last of all: see `kernel_times`."""
+        """Return the kernels of one prepared call with the time of each; it comes last, see `kernel_times`."""
         return kernel_times(self.model, self.calls[0])
 
     def inspect(self, request: messages.Inspect, fds: list[int]) -> list[str]:
-        """Return the global state that the candidate changed, for anything but the stricter."""
+        """Return the names of global state that the candidate changed to anything but its strictest value."""
         now = self.device.state()
         changed = (name for name in now if now[name] != self.before[name])
         return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 
     def lock(self, request: messages.Lock, fds: list[int]) -> None:
-        """Forbid new processes, tidy memory, and stop collecting garbage: none of it happens during a measurement."""
+        """Forbid new processes, tidy memory, and stop garbage collection, so that none of it disturbs a measurement."""
         self.calls, self.outputs, self.last, self.held = [], [], [], []
         _collect()
         self.device.tidy()
-        if self.device.name == "cpu":  # one with a GPU may live on, and what is frozen is never collected
+        if self.device.name == "cpu":  # a process with a GPU may be reused, and frozen objects are never collected
             gc.freeze()
         _disable_gc()
-        if not self._locked:  # as a process that lives on from problem to problem is
+        if not self._locked:  # a process that is reused is locked already
             self._locked = True
             with suppress(OSError):  # the referee sees from outside whether there is a filter
                 install_no_process_filter()
 
 
 def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
-    """Return an output's nesting and its tensors. `_NotPlain` where one of them is no plain tensor."""
+    """Return an output's nesting and its tensors; raise `_NotPlain` where one of them is no plain tensor."""
     tensors: list[Any] = []
     structure = structure_of(output, tensors)
     for tensor in tensors:
@@ -355,7 +357,7 @@ def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
 
 
 def serve(contestant: Contestant) -> None:
-    """Answer messages until the referee goes away; the only way out is the end of the process."""
+    """Answer messages until the referee closes the channel, and then end the process."""
     channel = contestant.channel
     names = (_operation(kind) for kind in messages.Request.__subclasses__())
     operations = {name: getattr(contestant, name) for name in names if hasattr(contestant, name)}
@@ -371,7 +373,7 @@ def serve(contestant: Contestant) -> None:
             os._exit(0)
         except _NotPlain as wrong:
             answer = Failure(str(wrong), "lazy_tensor")
-        except BaseException as error:  # sys.exit of a candidate is as wrong as any other
+        except BaseException as error:  # a candidate's sys.exit is an error like any other
             answer = failure(error)
         try:
             channel.send(answer)

@@ -1,4 +1,4 @@
-"""Inputs that lie on a device, and may not be read yet."""
+"""Inputs that lie on a device but cannot be read yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 # Captured before any candidate.
 _reshape, _view, _flip = torch.Tensor.reshape, torch.Tensor.view, torch.bitwise_xor
 _numel, _element_size, _empty_like = torch.Tensor.numel, torch.Tensor.element_size, torch.empty_like
-_WORDS = (torch.int64, torch.int32, torch.uint8)  # the widest that fits
+# Types of the words that are flipped; the widest that fits is used.
+_WORDS = (torch.int64, torch.int32, torch.uint8)
 
 
 def hide(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:

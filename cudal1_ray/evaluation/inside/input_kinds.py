@@ -1,4 +1,4 @@
-"""Inputs of other kinds than the problem's own: where those would hide what a candidate leaves out."""
+"""Input distributions other than the problem's own, which may hide what a candidate leaves out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import torch
 
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
-_FEW = 64  # outputs of which each may be a mean of thousands, in which rounding errors cancel
+# Most outputs that may each be a mean of thousands of numbers, in which rounding errors cancel.
+_FEW = 64
 _SCALE, _SHIFT = 2.5, 0.75
 # Magnified inputs are beyond the range of half precision, and far within that of single.
 _SCALES_AND_SHIFTS = {
     "scaled": (_SCALE, 0.0), "magnified": (2.0**20, 0.0), "negated": (-1.0, 0.0),
     "lowered": (1.0, -_SHIFT), "raised": (1.0, _SHIFT),
 }  # fmt: skip
-_FAINT = 1e-6  # of the largest output: smaller ones cannot be told from zero
-_NUDGE = 2.0**-23  # by which any two ways to calculate may round an input apart
-_MOST_ROUNDING = 1e-3  # of an output's size: right ways to calculate it differ by a hundredth of what nudges change
+# Share of the largest output below which outputs cannot be distinguished from zero.
+_FAINT = 1e-6
+# Relative change by which any two ways to calculate may round an input apart.
+_NUDGE = 2.0**-23
+# Most change by nudges, as a share of an output's size; correct ways to calculate differ by a hundredth of it.
+_MOST_ROUNDING = 1e-3
 
 
 def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) -> list[Any] | None:
-    """Return the inputs of another distribution or batch size. Whole numbers and truth values that are not all the same
-    keep theirs. None where there is nothing that could vary so. `another`: draws a second set.
+    """Return inputs of another distribution or batch size; None where nothing can vary so. Whole numbers and truth
+    values that are not all the same keep theirs. `another`: draws a second set.
     """
     generator = torch.Generator().manual_seed(seed)
     if kind.startswith("mixed"):
@@ -52,8 +56,8 @@ def varied(inputs: list[Any], kind: str, seed: int, another: Callable[[], Any]) 
 
 
 def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
-    """Return every tensor of the leading size b, cut to a smaller one; None where there is nothing to cut.
-    `most_bytes`: all inputs together are to be no larger than that.
+    """Return the inputs with the batch size, the first float's leading size, reduced in every tensor that has it; None
+    where it cannot be. `most_bytes`: the limit of all inputs together, 0 = none.
     """
     tensors = tensors_in(inputs)
     sizes = [t.shape[0] for t in tensors if t.dim() >= 1 and t.is_floating_point()]
@@ -67,8 +71,8 @@ def smaller_batch(inputs: list[Any], most_bytes: int = 0) -> list[Any] | None:
 
 
 def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
-    """Return every tensor of the leading size b, with a third of another set's behind it; None where there is none, or
-    where the sets differ in shape.
+    """Return the inputs with a third of another set's batch behind each tensor of the batch size; None where there is
+    no batch, or where the sets differ in shape.
     """
     first, second = tensors_in(inputs), tensors_in(others)
     sizes = [t.shape[0] for t in first if t.dim() >= 1 and t.is_floating_point()]
@@ -84,7 +88,7 @@ def larger_batch(inputs: list[Any], others: list[Any]) -> list[Any] | None:
 
 
 def hides_errors(outputs: list[torch.Tensor]) -> bool:
-    """Return whether all outputs may be means of many numbers, or products too close to zero to be missed."""
+    """Return whether each output may be a mean of many numbers, or most of a tensor's are too close to zero."""
     sizes = [values.abs() for values in outputs if _can_be_calculated_with(values) and values.numel()]
     return bool(sizes) and (
         are_few(outputs) or any(float((values < _FAINT * values.max()).float().mean()) > 0.5 for values in sizes)
@@ -92,15 +96,13 @@ def hides_errors(outputs: list[torch.Tensor]) -> bool:
 
 
 def are_few(outputs: list[torch.Tensor]) -> bool:
-    """Return whether each output may be what is left of thousands of numbers."""
+    """Return whether each output may be a reduction of thousands of numbers."""
     sizes = [output.numel() for output in outputs if output.is_floating_point()]
     return bool(sizes) and max(sizes) <= _FEW
 
 
 def nudged(inputs: list[Any]) -> list[Any]:
-    """Return, in double precision, every other tensor's numbers larger by a rounding error and the rest's smaller,
-    which changes what cancels.
-    """
+    """Return inputs in double precision, in turn raised and lowered by a rounding error, to change what cancels."""
     sign = -1.0
 
     def nudge(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,7 +116,7 @@ def nudged(inputs: list[Any]) -> list[Any]:
 
 
 def is_mostly_rounding(of_nudged: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
-    """Return whether nudges changed an output by more than its tolerance could bear."""
+    """Return whether nudges changed an output by more than `_MOST_ROUNDING` of the largest one."""
     both = zip(of_nudged, outputs, strict=True)
     return any(bool(((a - b).abs() > _MOST_ROUNDING * b.abs().max()).any()) for a, b in both if b.is_floating_point())
 
@@ -129,7 +131,7 @@ def _rotate(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return numbers of about one size, on both sides of a power of two, that coarser formats round in the same
     direction: bfloat16 to that power, by 2**-8 and 2**-9, float16 and TF32 towards zero, by up to 2**-11 and 2**-12. So
-    no mean hides it. A quarter is negative, and a long product of them is neither zero nor infinity.
+    no mean hides the rounding. A quarter is negative, and a long product of them is neither zero nor infinite.
     """
     if tensor.element_size() < 4 or not tensor.numel():
         return tensor
@@ -141,9 +143,9 @@ def _coherent(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """Return inputs of which one row is scaled, lowered and sparse; `one_row_scaled`: not lowered;
-    `one_row_sparse`: nor scaled. It is the same of all tensors of one length, and neither the first nor the last: a
-    short cut for what the first row, or a sample of rows, is like is wrong about it. None where nothing changes.
+    """Return inputs with one row scaled, lowered and sparse (`one_row_scaled`: not lowered; `one_row_sparse`: nor
+    scaled); None where nothing changes. The row is the same in all tensors of one length, and neither the first nor the
+    last: a shortcut that infers it from the first row, or from a sample of rows, is wrong about it.
     """
     rows: dict[int, int] = {}
     changed = []
@@ -170,19 +172,19 @@ def _one_row(inputs: list[Any], kind: str, generator: torch.Generator) -> list[A
 
 
 def is_mask(tensor: torch.Tensor) -> bool:
-    """Return whether a mask lets all (or, of truth values, nothing) through: code that ignores it seems right."""
+    """Return whether a mask lets all (or, as truth values, nothing) through: code that ignores it seems right."""
     if tensor.numel() < 2 or not (tensor.dtype is torch.bool or _can_be_calculated_with(tensor)):
         return False
     return bool(tensor.all() == tensor.any()) if tensor.dtype is torch.bool else bool((tensor == 1).all())
 
 
 def _can_be_calculated_with(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is of floats of more than 8 bits."""
+    """Return whether the tensor holds floats of more than 8 bits."""
     return tensor.is_floating_point() and tensor.element_size() > 1
 
 
 def _counts_everything(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor may hold lengths that all reach to the end: code that ignores them seems right."""
+    """Return whether a tensor may hold lengths that all reach the end: code that ignores them seems right."""
     whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
     return whole and tensor.numel() > 1 and int(tensor.min()) == int(tensor.max()) > 1
 
@@ -193,7 +195,7 @@ def _coins(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Generator) -> list[Any] | None:
-    """Return two sets in one, as those of timed calls are; None where there is no float, or shapes differ."""
+    """Return two sets mixed as those of timed calls are; None where there is no float, or shapes differ."""
     first, second = tensors_in(inputs), tensors_in(others)
     if [t.shape for t in first] != [t.shape for t in second] or not any(t.is_floating_point() for t in first):
         return None

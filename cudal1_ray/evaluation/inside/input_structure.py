@@ -1,4 +1,4 @@
-"""What all inputs of a problem have in common: it may be solved by that, so no variation of them may break it."""
+"""What all inputs of a problem have in common: a solution may rely on it, so no variation of them may break it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import torch
 from cudal1_ray.evaluation.inside.input_kinds import is_mask
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
-# Share of a tensor's elements that are the same in two draws, and in all. (Of 96 numbers one is a hundredth.)
+# Share of a tensor's elements that are the same in two draws, and in all. (One of 96 numbers is a hundredth.)
 _ALIKE, _MOST_ALIKE = 0.005, 0.02
-_DRAWS = 8  # further ones, to distinguish what is always so from what often is
-_MOST_SORTED = 1 << 24  # whole numbers that are sorted to see whether one comes twice
-_SUM = 1e-3  # by which rows of shares may miss 1, and rows of unit length theirs
+# Further draws, which distinguish what always holds from what often holds.
+_DRAWS = 8
+# Most whole numbers that are sorted to find duplicates.
+_MOST_SORTED = 1 << 24
+# Most deviation from 1 of the sum of shares, and of a unit vector's length.
+_SUM = 1e-3
 
 Property = Callable[[torch.Tensor], bool]
 
@@ -27,10 +30,10 @@ class Common:
     """What all draws of one tensor have in common.
 
     Attributes:
-        properties: hold of every draw.
-        still: its values stay as the problem draws them (zeros and ones, one-hot rows, row pointers, permutations, unit
+        properties: hold for every draw.
+        still: the values stay as the problem draws them (zeros and ones, one-hot rows, row pointers, permutations, unit
             vectors).
-        bounds: whole numbers that say where something else ends, or number all of it, so that sizes belong to them.
+        bounds: whole numbers that mark where something else ends, or number all of it, so that sizes depend on them.
     """
 
     properties: tuple[Property, ...] = ()
@@ -39,7 +42,7 @@ class Common:
 
 
 class InputStructure:
-    """What all draws of a problem's inputs have in common, tensor by tensor, and which of these is never above which.
+    """What all draws of a problem's inputs have in common, tensor by tensor, and which tensors never exceed which.
 
     Attributes:
         still: numbers of the tensors that stay as the problem draws them.
@@ -58,12 +61,9 @@ class InputStructure:
         return bool(self._pairs or self.still or any(common.properties for common in self._tensors))
 
     def restored(self, inputs: list[Any], own: list[Any], *, timed: bool) -> list[Any] | None:
-        """Return `inputs`, made out of the draw `own`, with that draw's in place of each tensor that is `still` or
-        has lost a property. None where other sizes do not allow that.
-
-        Args:
-            timed: as inputs of timed calls are made, of which only what is `still` is the draw's. None where others
-                lose something, or where nothing is new.
+        """Return `inputs`, made out of the draw `own`, with that draw's tensor in place of each that is `still` or has
+        lost a property; None where sizes do not allow that. `timed`: as for timed calls, in which only `still` tensors
+        are the draw's; None where others lose a property, or where nothing is new.
         """
         before, after = tensors_in(own), tensors_in(inputs)
         if any(common.bounds for common in self._tensors) and [tensor.shape for tensor in after] != self._shapes:
@@ -80,15 +80,15 @@ class InputStructure:
         return map_tensors(inputs, lambda _: next(rest))
 
     def _lost(self, tensors: list[torch.Tensor]) -> set[int]:
-        """Return the numbers of the tensors without a property that all draws have."""
+        """Return the numbers of the tensors that lack a property that all draws have."""
         both = enumerate(zip(self._tensors, tensors, strict=True))
         without = {number for number, (common, tensor) in both if not all(holds(tensor) for holds in common.properties)}
         return without.union(*(pair for pair in self._pairs if not _never_above(*(tensors[number] for number in pair))))
 
 
 def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[int], Any]) -> InputStructure | None:
-    """Return what two draws and, where these have something in common, `another` ones have. Floats that are the same
-    as a whole have only what their values show: they are varied to see whether they are looked at.
+    """Return what two draws and, if these have something in common, further ones of `another` share. Floats that are
+    the same in all draws share only what their values show: they are varied to see whether code reads them.
     """
     draws = [tensors_in(first), tensors_in(second)]
     shapes = [tensor.shape for tensor in draws[0]]
@@ -100,7 +100,7 @@ def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[
 
 
 def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Common:
-    """Return what all draws of a tensor have in common; `apart`: it is never above, or never below, another one."""
+    """Return what all draws of a tensor have in common; `apart`: it never exceeds, or is never below, another one."""
     first = draws[0]
     if first.numel() < 2 or first.is_complex():
         return Common()
@@ -130,12 +130,12 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:
-    """Return whether a property holds of all draws; first rows are looked at first, which rule most draws out."""
+    """Return whether a property holds for all draws; first rows are checked first, which excludes most draws."""
     return all(holds(draw[(0,) * (draw.dim() - 1)]) for draw in draws) and all(map(holds, draws))
 
 
 def _ordered_pairs(draws: list[list[torch.Tensor]]) -> list[tuple[int, int]]:
-    """Return the numbers of tensors of which the first is never above the second, as lower and upper bounds are."""
+    """Return pairs of the numbers of tensors of which the first never exceeds the second, as lower and upper bounds."""
 
     def comparable(tensor: torch.Tensor) -> bool:
         return not (tensor.dtype is torch.bool or tensor.is_complex() or tensor.element_size() < 2 or is_mask(tensor))
@@ -155,13 +155,13 @@ def _never_above(low: torch.Tensor, high: torch.Tensor) -> bool:
 
 
 def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Return whether a tensor, maybe cut, has the elements that are the `same` in all draws, as a triangle's zeros."""
+    """Return whether a tensor, maybe cut, keeps the elements that are the `same` in all draws: a triangle's zeros."""
     rows = len(tensor)
     return rows <= len(first) and torch.equal(tensor[same[:rows]], first[:rows][same[:rows]])
 
 
 def _is_binary(tensor: torch.Tensor) -> bool:
-    """Return whether there are only zeros and ones."""
+    """Return whether the tensor holds only zeros and ones."""
     return bool(((tensor == 0) | (tensor == 1)).all())
 
 
@@ -195,7 +195,7 @@ def _falls(tensor: torch.Tensor) -> bool:
 
 
 def _is_distinct(tensor: torch.Tensor) -> bool:
-    """Return whether no number is there twice along the last axis, as in a permutation."""
+    """Return whether no number occurs twice along the last axis, as in a permutation."""
     return tensor.shape[-1] > 1 and bool((tensor.sort(dim=-1).values.diff(dim=-1) != 0).all())
 
 

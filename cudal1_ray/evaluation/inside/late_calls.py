@@ -9,9 +9,7 @@ _len = len  # captured before any candidate
 
 
 class LateCalls:
-    """Arguments of calls, each made when it is asked for; with `ready` made before, and made once more then, for
-    nothing.
-    """
+    """Arguments of calls, made when each call's turn comes; with `ready` made before, and then once more, unused."""
 
     def __init__(self, makers: list[Callable[[], list[Any]]], *, ready: bool = False) -> None:
         self._makers, self._ready = makers, ready
@@ -27,7 +25,7 @@ class LateCalls:
         return map(self.turn, range(_len(self._makers)))
 
     def turn(self, number: int) -> list[Any]:
-        """Return the arguments of that call, whose turn has come; of each once, in their order."""
+        """Return the arguments of call `number`, whose turn has come; once for each call, in order."""
         arguments = self._makers[number]()
         if not self._ready:
             self._made.append(arguments)

@@ -1,7 +1,7 @@
 """The trusted process that executes a problem: inputs, randomised weights, native and higher-precision outputs.
 
-It runs behind the same walls as a contestant, so that a broken problem harms nothing, but never together with a
-candidate: what it knows goes to the referee only.
+It runs behind the same walls as a contestant, so that a broken problem does no harm, but never together with a
+candidate: only the referee receives its results.
 """
 
 from __future__ import annotations
@@ -30,19 +30,25 @@ from cudal1_ray.evaluation.inside.places import in_order, map_tensors, tensors_i
 from cudal1_ray.evaluation.inside.state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
 from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors
 
-_WEIGHT_NOISE = 0.2  # standard deviation of weights that initialisation has made constant
-_LARGE_WEIGHTS = 256 << 20  # bytes: from there on it matters where they are drawn
-_LARGE_TWIN = 16 << 20  # bytes in double precision: twice what referee/comparison.py calls small
-_OTHER_NUMBERS = 0.1  # error, as a share of the outputs' size and spread, that no rounding explains
-_USUAL_ERROR = 1e-4  # of single precision, as a share of the outputs' size and spread: ten times that of most problems
-_SLOW_TWIN_S = 1.0  # a double-precision run that takes longer is made for one trial of that size only
+# Standard deviation of the noise on weights that initialisation leaves constant.
+_WEIGHT_NOISE = 0.2
+# Fewest bytes of weights that are worth drawing on the device itself.
+_LARGE_WEIGHTS = 256 << 20
+# Most bytes of an output that is sent in double precision: twice what referee/comparison.py calls small.
+_LARGE_TWIN = 16 << 20
+# Error, as a share of the outputs' size and spread, that no rounding explains.
+_OTHER_NUMBERS = 0.1
+# Error of single precision, as a share of the outputs' size and spread: ten times that of most problems.
+_USUAL_ERROR = 1e-4
+# Seconds above which a double-precision run is made for one trial of its size only.
+_SLOW_TWIN_S = 1.0
 _ANY_SIZE = 1 << 62
 _SKIPPED = messages.Tried(skip=True)
 
 
 @dataclass
 class _Computed:
-    """One set of inputs and what came of it, where it was computed."""
+    """One set of inputs and its outputs, where they were computed."""
 
     inputs: list[torch.Tensor]
     native: Any
@@ -60,26 +66,26 @@ class Maker(Contestant):
         self._begin()
 
     def _begin(self) -> None:
-        """Start with no problem, or with another one."""
+        """Reset all that belongs to a problem."""
         self._exact: Any = None  # the model in double precision
         self._get_inputs: Callable[[], Any] = list
-        self._first: Any = None  # inputs whose numbers and texts are those of all
+        self._first: Any = None  # inputs whose numbers and texts all draws get
         self._structure: InputStructure | None = None
         self._computed: Any = None
         self._draws_on_cpu = False
-        self._hides = False  # do its outputs hide errors?
-        self._cancels_anyway = False  # is also of its own inputs' outputs the rounding much?
-        self._calculates_coarsely = True  # may it?
-        self._coarse_products = False  # has the baseline them?
-        self._slow_twin_bytes = _ANY_SIZE  # of inputs and outputs, from which on the double-precision twin is slow
+        self._hides = False  # whether its outputs hide errors
+        self._cancels_anyway = False  # whether rounding is large even in the outputs of its own inputs
+        self._calculates_coarsely = True  # whether any of its operators may run in TF32
+        self._coarse_products = False  # whether the baseline's products run in TF32
+        self._slow_twin_bytes = _ANY_SIZE  # bytes of inputs and outputs from which on the double-precision twin is slow
 
     def forget(self, request: messages.Forget, fds: list[int]) -> None:
         self._begin()
         super().forget(request, fds)
 
     def open(self, request: messages.Open, fds: list[int]) -> messages.Opened:
-        """Execute the problem, build and randomise the model, and write its weights to the out region; `in_place` in
-        the answer: it could be built on the device itself.
+        """Execute the problem, build and randomise the model, and write its weights to the out region. `in_place` in
+        the answer: the model could be built on the device itself.
         """
         self.open_device(request.device)
         self._coarse_products = request.coarse_products
@@ -102,7 +108,7 @@ class Maker(Contestant):
             kinds = ", ".join(sorted({type(value).__name__ for value in first}))
             raise TypeError(f"get_inputs() gives tensors inside objects ({kinds}); give them in lists or dictionaries")
         io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))
-        # Its types and plain values are what is needed from here on, not its gigabytes.
+        # From here on only its types and plain values are needed, not its gigabytes.
         self._first = first = map_tensors(first, lambda tensor: tensor.new_empty(0))
         native = None
         tensors.clear()
@@ -116,9 +122,9 @@ class Maker(Contestant):
         )  # fmt: skip
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
-        """Build the model as every contestant will, with the same seed, so that what has no name is drawn alike: on the
-        device itself where that saves time. Tensors that are neither parameters nor buffers would stay on the CPU
-        otherwise.
+        """Build the model as every contestant will, with the same seed, so that tensors without a name are drawn alike:
+        on the device itself where that saves time. Tensors that are neither parameters nor buffers forbid that, since
+        they stay on the CPU otherwise.
         """
         model, in_place = self.device.build(construct, seed, in_place=True)
         if in_place and (weights_nbytes(model) < _LARGE_WEIGHTS or loose_tensors(model)):
@@ -126,7 +132,7 @@ class Maker(Contestant):
         return model, in_place
 
     def _give_weights(self, model: torch.nn.Module, source: str, seed: int) -> Any:
-        """Randomise the weights, as far as the model gives something finite with them; return what it gives."""
+        """Randomise the weights as far as the model's outputs stay finite; return its outputs."""
         generator = torch.Generator().manual_seed(seed)
         attempts = [(_WEIGHT_NOISE, 0.0), (_WEIGHT_NOISE / 4, 0.0), (0.0, 0.0)]
         if writes_recurrence(source):
@@ -141,7 +147,7 @@ class Maker(Contestant):
             try:
                 native = self._run(self.model, self._on_device(self._own(seed + 1)), 7)
                 usable = finite(native) and not (hold and self._is_inexact(native, seed + 1))
-            except Exception:  # weights that are no longer what the model needs, such as a definite matrix
+            except Exception:  # weights that do not suit the model, such as a matrix that is no longer definite
                 if noise:
                     continue
                 raise
@@ -167,9 +173,7 @@ class Maker(Contestant):
         return messages.Traits(stateful, stochastic, fixed, still, drawing)
 
     def _drawing(self, draws: dict[int, Any]) -> bytes:
-        """Return a plan by which other processes draw the problem's inputs on the device as well; empty where there is
-        none that gives those in `draws` for their seeds.
-        """
+        """Return a plan that draws the inputs on the device in any process; empty if it does not reproduce `draws`."""
         try:
             with torch.device(self.device_name):
                 plan = record(self._get_inputs)
@@ -185,9 +189,8 @@ class Maker(Contestant):
         return plan
 
     def compute_trial(self, request: messages.ComputeTrial, fds: list[int]) -> messages.Tried:
-        """Compute the outputs that one set of inputs of `kind` should give, for `fetch_trial`; `skip` where the
-        kind is no use. `most_bytes`: the batch is cut until the inputs are no larger. `picks`: of large outputs the
-        windows there.
+        """Compute the expected outputs for one set of inputs of `kind`, for `fetch_trial`; answer `skip` if the kind is
+        useless. `most_bytes`: the batch is cut until the inputs are no larger. `picks`: windows of large outputs.
         """
         own = request.kind == "own"
         inputs = self._inputs(request.kind, request.seed, request.most_bytes)
@@ -215,11 +218,11 @@ class Maker(Contestant):
                 return _SKIPPED
         coarse = [] if exact is None else self._coarse(inputs, exact, request.model_seed, request.picks)
         self._computed = _Computed(tensors, native, exact, coarse, mutated, request.picks)
-        self.device.give_back()  # until the next one is asked for
+        self.device.give_back()  # until the next trial is requested
         return messages.Tried()
 
     def _inputs(self, kind: str, seed: int, most_bytes: int) -> list[Any] | None:
-        """Return inputs of a kind; None where the problem has none, or where they would not be what its inputs are."""
+        """Return inputs of a kind; None where the problem has none, or they would lack what all its inputs share."""
         if kind == "coherent" and not self._hides:  # every output shows its own rounding error
             return None
         draw: list[Any] | None = list(self._own(seed))
@@ -233,9 +236,9 @@ class Maker(Contestant):
         return self._structure.restored(inputs, draw, timed=kind.startswith("mixed"))
 
     def _exact_outputs(self, inputs: list[Any], seed: int, native: Any) -> tuple[Any, bool]:
-        """Return the outputs in double precision, None where they cannot be had, and whether that took long."""
+        """Return the outputs in double precision, None where these are not available, and whether that took long."""
         size = sum(tensor.nbytes for tensor in (*tensors_in(inputs), *tensors_in(native)))
-        # In double precision twice as much, and on the way from one layer to the next as much again.
+        # Double precision takes twice as much, and passing it from one layer to the next as much again.
         if self._exact is None or size >= self._slow_twin_bytes or not self.device.has_room(4 * size):
             return None, False
         started = time.monotonic()
@@ -250,7 +253,7 @@ class Maker(Contestant):
 
     def fetch_trial(self, request: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
         """Write the last trial to the out region. An operation of its own: copies need not wait for a measurement.
-        `input_picks`: of inputs that others draw for themselves the windows there are enough.
+        `input_picks`: of inputs that other processes draw themselves, only these windows are written.
         """
         trial, self._computed = self._computed, None
         row = Row(self.out)
@@ -284,18 +287,18 @@ class Maker(Contestant):
         )  # fmt: skip
 
     def _own(self, seed: int) -> Any:
-        """Return the problem's inputs, with the numbers and texts of the first draw, which candidates are given."""
+        """Return the problem's inputs, with the numbers and texts of the first draw, which candidates receive."""
         drawn = self._drawn(seed)
         return drawn if self._first is None else with_plain_values_of(drawn, self._first)
 
     def _drawn(self, seed: int) -> Any:
-        """Return inputs drawn on the device itself where the problem lets it: gigabytes take long elsewhere."""
+        """Return inputs drawn on the device itself if the problem allows it: drawing gigabytes elsewhere takes long."""
         if self.device.name != "cpu" and not self._draws_on_cpu:
             self.device.seed(seed)
             try:
                 with torch.device(self.device_name):
                     return self._get_inputs()
-            except Exception:  # numpy, an explicit generator, ...
+            except Exception:  # get_inputs uses numpy, an explicit generator or the like
                 self._draws_on_cpu = True
         self.device.seed(seed)
         return self._get_inputs()
@@ -319,9 +322,8 @@ class Maker(Contestant):
         return result
 
     def _run_exact(self, twin: torch.nn.Module, inputs: Any, seed: int, native: Any) -> Any:
-        """Run the model in double precision; where it fails, with that as the default type, for what it makes in its
-        calls, such as a first state of zeros. Raises ValueError where numbers are drawn there, which would be
-        others.
+        """Run the model in double precision; if that fails, with double as the default type, for what its calls create,
+        such as an initial state of zeros. Raise ValueError where they draw numbers, which would be different ones.
         """
         try:
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
@@ -336,19 +338,17 @@ class Maker(Contestant):
         return exact
 
     def _cancels(self, inputs: list[Any], exact: Any, seed: int) -> bool:
-        """Return whether inputs that differ by their rounding give something else: then two right ways to calculate may
-        differ as much, and this reference's small error says nothing of another's.
+        """Return whether inputs that differ by their rounding give different outputs: then two right ways to calculate
+        may differ as much, and this reference's small error proves nothing about another's.
         """
         try:
             outputs = self._run(copied(self._exact), self._on_device(input_kinds.nudged(inputs), double=True), seed)
             return input_kinds.is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
-        except Exception:  # other sizes, such as those of what is chosen by its value
+        except Exception:  # other sizes, such as those of elements selected by value
             return False
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[tuple[float, float]]:
-        """Return how far the outputs would be off if convolutions, or a baseline's products, ran in TF32; empty where
-        they may not, or there is none.
-        """
+        """Return the outputs' errors with TF32 in convolutions or a baseline's products; empty where neither runs."""
         convolutions, products = self.device.coarse_convolutions(), self._coarse_products
         if not self._calculates_coarsely or not (convolutions or products):
             return []
@@ -369,7 +369,7 @@ class Maker(Contestant):
             return None
 
     def _is_inexact(self, native: Any, seed: int) -> bool:
-        """Return whether single precision is further off than it usually is, so that it would hide more, too."""
+        """Return whether single precision has a larger error than usual, so that it would hide more, too."""
         twin = self._double()
         if twin is None:
             return True
@@ -384,10 +384,9 @@ class Maker(Contestant):
     def _put(
         self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
     ) -> TensorSpec:
-        """Write a tensor, or its windows at `picks`, to the row and return its description.
-
-        `narrow`: a large one of double precision goes in single, whose rounding is far below any tolerance: copies of
-        it are most of what a large trial takes.
+        """Write a tensor, or its windows at `picks`, to the row and return its description. `narrow`: a large tensor of
+        double precision is written in single, whose rounding is far below any tolerance: copying it takes most of a
+        large trial's time.
         """
         dense = self.device.dense(tensor, picks)
         if narrow and dense.dtype is torch.float64 and dense.nbytes > _LARGE_TWIN:

@@ -1,6 +1,6 @@
 """Recurrences: weights with which a state is kept from a sequence's first step to its last.
 
-At first weights gates forget within some tens of steps, and only the last of a sequence would count.
+With initial weights, gates forget within some tens of steps, and only the last steps of a sequence would count.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import torch
 
 _GATED = (torch.nn.GRU, torch.nn.LSTM, torch.nn.GRUCell, torch.nn.LSTMCell)
 _UNGATED = (torch.nn.RNN, torch.nn.RNNCell)
-_REMEMBER = 0.25  # so many units keep their state:
-_LONGEST = 8.0  # with gates up to the sigmoid of that from step to step,
-_NEW_SHARE = 0.1  # without them all of it, to which comes so much of what would come otherwise
-_FEWEST_UNITS = 8  # of a vector that may be a gate's bias, or what decays
+# Share of the units that keep their state.
+_REMEMBER = 0.25
+# Largest bias of the gates that keep a state; they keep up to its sigmoid from step to step.
+_LONGEST = 8.0
+# Factor of the weights that bring new values to units without gates, which keep all of their state.
+_NEW_SHARE = 0.1
+# Fewest elements of a vector that may be a gate's bias, or a state's decay.
+_FEWEST_UNITS = 8
 
 
 def lengthen_layers(model: torch.nn.Module, generator: torch.Generator) -> None:
-    """Let a quarter of the units of PyTorch's own recurrent layers keep their state, in place."""
+    """Make a quarter of the units of PyTorch's own recurrent layers keep their state, in place."""
     for module in model.modules():
         if isinstance(module, (*_GATED, *_UNGATED)):
             _lengthen(module, generator)
@@ -32,7 +36,7 @@ def _lengthen(module: torch.nn.Module, generator: torch.Generator) -> None:
     for name, parameter in module.named_parameters(recurse=False):
         keep = chosen.to(parameter.device)
         if isinstance(module, _GATED):
-            if name.startswith("bias_ih"):  # in both kinds the second of the gates, all of one size, says what is kept
+            if name.startswith("bias_ih"):  # in both kinds the second gate, all of one size, decides what is kept
                 parameter[size : 2 * size] += (keep * _LONGEST * by.to(parameter.device)).to(parameter)
         elif name.startswith("weight_hh"):
             parameter[keep] = 0.0
@@ -42,13 +46,13 @@ def _lengthen(module: torch.nn.Module, generator: torch.Generator) -> None:
 
 
 def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hold: float) -> None:
-    """Change the weights of a written-out recurrence, in place, so that its state lasts. They do not name the gates and
-    what brings the state, so something of everything is done. Recurrent layers are left: see `lengthen_layers`.
+    """Change the weights of a written-out recurrence, in place, so that its state lasts. Their names do not show which
+    ones are gates or carry the state, so all are changed. Recurrent layers are left: see `lengthen_layers`.
 
     A quarter of the rows of each matrix that has no more rows than columns becomes `hold` times one element, from the
-    front or from the end, where a state may stand behind what is new: with 2 a hyperbolic tangent never leaves the side
-    on which it began, and a sum overflows. The same rows of other matrices, and of vectors, have a tenth of their
-    weight. A quarter of the other elements of vectors moves by up to 8, half of that up.
+    front or from the end, where a state may follow the new input: with 2 a hyperbolic tangent never leaves the side on
+    which it began, and a sum overflows. The same rows of other matrices, and of vectors, get a tenth of their weight. A
+    quarter of the other elements of vectors moves by up to 8, half of these upwards.
     """
     units: dict[int, torch.Tensor] = {}
 
@@ -77,9 +81,8 @@ def lengthen_written_out(model: torch.nn.Module, generator: torch.Generator, hol
 
 
 def writes_recurrence(source: str) -> bool:
-    """Return whether a method of the problem's goes through a sequence step by step, each step using the one before.
-
-    A loop over layers, which are the model's own, is none.
+    """Return whether a method of the problem goes through a sequence step by step, each step using the one before. A
+    loop over the model's own layers does not count.
     """
     try:
         tree = ast.parse(source)
@@ -103,7 +106,7 @@ def _names(nodes: Iterable[ast.AST], use: type[ast.expr_context]) -> set[str]:
 
 
 def _takes_steps(loop: ast.For) -> bool:
-    """Return whether a loop goes over a tensor's parts, or looks one up at the loop's own variable."""
+    """Return whether a loop iterates over a tensor's parts, or indexes a value by the loop's own variable."""
     called = {node.attr for node in ast.walk(loop.iter) if isinstance(node, ast.Attribute)}
     return bool(called & {"unbind", "split", "chunk"}) or any(
         isinstance(node, ast.Subscript)
@@ -119,7 +122,7 @@ def _models_own(node: ast.expr) -> bool:
 
 
 def _carries(loop: ast.For) -> bool:
-    """Return whether a name is read in the body before it is given a value there."""
+    """Return whether the body reads a name before it assigns it."""
     assigned, stored = _names([loop.target], ast.Store), _names(loop.body, ast.Store)
     for statement in loop.body:
         read = _names([statement], ast.Load)

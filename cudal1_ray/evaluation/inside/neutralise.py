@@ -1,4 +1,4 @@
-"""A candidate's code with handlers that re-raise: own code that works is measured, own code that fails says why."""
+"""A candidate's code with handlers that re-raise: own code that works is measured, own code that fails is reported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-EXPECTED_ERROR = "__expected_error__"  # the name under which `is_expected_error` is known in the rewritten module
+# Name of `is_expected_error` in the rewritten module.
+EXPECTED_ERROR = "__expected_error__"
 _EXPECTED = (MemoryError, ImportError, LookupError, StopIteration)
-_EXPECTED_NAMES = ("OutOfMemoryError", "OutOfResources")  # of torch and of Triton
+# Names of torch's and Triton's expected errors.
+_EXPECTED_NAMES = ("OutOfMemoryError", "OutOfResources")
 
 
 def is_expected_error() -> bool:
-    """Return whether the exception in hand leaves honest ways: smaller pieces, another library, a new entry."""
+    """Return whether the current exception leaves honest alternatives: smaller pieces, another library, a new entry."""
     error = sys.exc_info()[1]
     return (
         isinstance(error, _EXPECTED)
@@ -23,7 +25,7 @@ def is_expected_error() -> bool:
 
 
 def neutralised(tree: ast.Module, places: Iterable[tuple[int, int]]) -> ast.Module:
-    """Return `tree`, changed in place: what stands at `places` swallows only expected errors."""
+    """Return `tree`, changed in place: the handlers at `places` swallow only expected errors."""
     return ast.fix_missing_locations(_Neutralised({(line, column) for line, column in places}).visit(tree))
 
 
@@ -45,7 +47,7 @@ class _Neutralised(ast.NodeTransformer):
     def visit_Try(self, node: Any) -> ast.AST:
         meant = self._is_meant(node)
         self.generic_visit(node)
-        if meant:  # a return there would end the error
+        if meant:  # a return there would discard the error
             node.finalbody = [_WithoutReturns().visit(statement) for statement in node.finalbody]
         return node
 

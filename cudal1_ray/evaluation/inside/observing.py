@@ -1,7 +1,7 @@
 """What one plain call runs, seen from inside: torch's operators in their order, and kernels that are not torch's.
 
-Nothing here is timed against a reference, and nothing that a candidate does to it is credited: at worst an honest
-measurement takes the place of a flag.
+Nothing here is timed against a reference, and no candidate gains by tampering with it: at worst an honest measurement
+replaces a flag.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from torch.utils._pytree import tree_leaves
 
 from cudal1_ray.evaluation.inside.extensions import LOADED
 
-_MOST_OPERATORS = 200_000  # of one call: a record takes some 10 us each
-_MOST_KERNELS = 512  # names of kernels that are handed over
-# They allocate and compute nothing. Where an output lies is the referee's business, not a difference in work.
+# Most operators of one call; recording one takes some 10 us.
+_MOST_OPERATORS = 200_000
+# Most names of kernels that are returned.
+_MOST_KERNELS = 512
+# Operators that allocate and compute nothing. The referee checks where an output lies; it makes no difference in work.
 _ALLOCATIONS = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 )
-# The same work whichever operand comes first.
+# Operators that do the same work whichever operand comes first.
 _COMMUTATIVE = frozenset(f"aten::{name}" for name in ("add", "mul", "maximum", "minimum", "logical_and", "logical_or"))
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
 _clock = time.perf_counter
@@ -34,16 +36,17 @@ _clock = time.perf_counter
 _Event, _record, _elapsed = torch.cuda.Event, torch.cuda.Event.record, torch.cuda.Event.elapsed_time
 _capturing, _synchronize = torch.cuda.is_current_stream_capturing, torch.cuda.synchronize
 _sleep: Any = getattr(torch._C, "_cuda_sleep", None)  # there is none in a build for CPUs
-_LAUNCH_CYCLES = 20_000_000  # of the device's clock, about 10 ms on Hopper; a call's launches take 0.1 to 2 ms
+# Cycles of the device's clock, about 10 ms on Hopper, that are longer than a call's launches, 0.1 to 2 ms.
+_LAUNCH_CYCLES = 20_000_000
 
 
 class Operators(TorchDispatchMode):
-    """Records what reaches a device: each operator's name and, of its arguments, shapes, strides, dtypes, devices and
-    plain values.
+    """Records what reaches a device: each operator's name, and shapes, strides, dtypes, devices and plain values of its
+    arguments.
 
-    Left out are views, which move no data (`x.T` and `x.transpose(0, 1)` are the same work), and allocations. Copies
-    (`clone`, `contiguous` of what is not, `to`) are work and are kept, as is the order. Operators that PyTorch writes
-    in terms of others count as those, in inference mode too, where they would arrive whole.
+    Views are left out, since they move no data (`x.T` and `x.transpose(0, 1)` are the same work), and so are
+    allocations. Copies (`clone`, `contiguous` of what is not, `to`) are work and are recorded, as is the order.
+    Operators that PyTorch composes of others are recorded as those, even in inference mode, where they arrive whole.
     """
 
     def __init__(self) -> None:
@@ -70,18 +73,18 @@ class Operators(TorchDispatchMode):
         return result
 
 
-# Torch wraps `__torch_dispatch__`: at its first call the wrapper imports torch._dynamo (3 to 8 s), to keep it out.
+# Torch wraps `__torch_dispatch__` to keep Dynamo out: at its first call the wrapper imports torch._dynamo (3 to 8 s).
 _DISPATCH = getattr(Operators.__torch_dispatch__, "__wrapped__", None)
 
 
 def _spare_dynamo() -> None:
-    """Let the mode run as it is in a process that has no Dynamo to keep out."""
+    """Skip that wrapper in a process that has no Dynamo to keep out."""
     if _DISPATCH is not None:
         setattr(_DISPATCH, "__dynamo_disable", None if "torch._dynamo" in sys.modules else _DISPATCH)
 
 
 def _is_view(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
-    """Return whether every result lies in memory of an argument's, with nothing written there."""
+    """Return whether every result lies in the memory of an argument, with nothing written there."""
     if func._schema.is_mutable:
         return False
     results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -117,9 +120,8 @@ def _described(value: Any) -> str:
 
 
 class DeviceTimes:
-    """Device time of a call and of what it launches, by events on the current stream. Without a GPU, host time.
-
-    Launches within the capture of a graph cannot be timed; `timed` is False then.
+    """Device time of a call and of what it launches, by events on the current stream; without a GPU, host time. `timed`
+    is False if a graph was captured, since launches within a capture cannot be timed.
     """
 
     def __init__(self, on_gpu: bool) -> None:
@@ -129,7 +131,7 @@ class DeviceTimes:
 
     @contextmanager
     def span(self) -> Iterator[None]:
-        """Take the time of what is launched within."""
+        """Measure the time of what is launched within the block."""
         begin = self.mark()
         try:
             yield
@@ -162,7 +164,7 @@ class DeviceTimes:
 
 @contextmanager
 def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[None]:
-    """Record names and times of the kernels of Triton and `torch.cuda._compile_kernel` that are launched within."""
+    """Record names and times of the kernels of Triton and `torch.cuda._compile_kernel` launched within the block."""
     patched: list[tuple[type, str, Any]] = []
 
     def watch(kind: Any, method: str, named: Callable[[Any], str]) -> None:
@@ -192,7 +194,7 @@ def _launches(names: list[str], times: DeviceTimes | None = None) -> Iterator[No
 
 
 def _triton_name(kernel: Any) -> str:
-    """Return a Triton kernel's name, empty for those that torch brings with it."""
+    """Return a Triton kernel's name, empty for kernels that are part of torch."""
     function = getattr(kernel, "fn", kernel)
     own = not str(getattr(function, "__module__", "")).startswith("torch.")
     return f"triton {getattr(function, '__name__', '?')}" if own else ""
@@ -200,7 +202,7 @@ def _triton_name(kernel: Any) -> str:
 
 @contextmanager
 def _extension_calls(names: list[str], times: DeviceTimes) -> Iterator[None]:
-    """Record names and times of the extensions' functions that are called within, however they were bound."""
+    """Record names and times of the extensions' functions called within the block, however they were bound."""
     own = {id(value): name for module in LOADED for name, value in vars(module).items() if callable(value)}
     started: list[Any] = []
 
@@ -227,7 +229,7 @@ def compiled_frames() -> int:
 
 
 def scripted(module: Any, model: Any) -> bool:
-    """Return whether the candidate's module, its classes or its model hold something of TorchScript."""
+    """Return whether the candidate's module, its classes or its model contain TorchScript objects."""
     kinds = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     owners = [module, *(member for member in vars(module).values() if isinstance(member, type))]
     owners += model.modules() if isinstance(model, torch.nn.Module) else [model]
@@ -239,9 +241,9 @@ def observe(
     call: Callable[..., Any], arguments: list[Any], again: list[Any], *, on_gpu: bool = False
 ) -> dict[str, Any]:
     """Return what one call runs: `operations` (a hash of the record; empty where a dispatch mode cannot follow the
-    call), `own` (names of kernels that are not torch's), `own_s` and `call_s` (seconds of a second call, on
-    `again`, in own kernels and in all: the device's, on a CPU the host's), `timed` (False where own kernels ran
-    that could not be timed so, as in a graph).
+    call), `own` (names of kernels that are not torch's), `own_s` and `call_s` (seconds of a second call, on `again`,
+    in own kernels and in total: device time, on a CPU host time), `timed` (False where the time of own kernels could
+    not be measured, as in a graph).
     """
     launched: list[str] = []
     own_times, call_times = DeviceTimes(on_gpu), DeviceTimes(on_gpu)
@@ -251,11 +253,11 @@ def observe(
         with torch.no_grad(), _launches(launched), mode:
             call(*arguments)
         record = mode.record
-    except Exception:  # such as code that runs under no mode
+    except Exception:  # such as code that fails under any dispatch mode
         record = []
     before = len(launched)
     if on_gpu:
-        _sleep(_LAUNCH_CYCLES)  # behind it the host launches all of the call, so that spans hold no launches
+        _sleep(_LAUNCH_CYCLES)  # meanwhile the host launches the whole call, so that spans contain no launches
     with torch.no_grad(), _launches(launched, own_times), _extension_calls(launched, own_times), call_times.span():
         call(*again)
     timed = own_times.timed and call_times.timed and (len(launched) > before or not launched)
@@ -278,8 +280,8 @@ def _written_in_python(name: str) -> bool:
 
 
 def kernel_times(call: Callable[..., Any], arguments: list[Any]) -> list[tuple[str, float]]:
-    """Return name and microseconds of whatever one call runs on the GPU, by CUPTI, longest first; the profiler stays in
-    the process, so this comes after everything that is timed.
+    """Return name and microseconds of everything that one call runs on the GPU, by CUPTI, longest first. The profiler
+    stays in the process, so this comes after everything that is timed.
     """
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile

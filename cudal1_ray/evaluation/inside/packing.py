@@ -1,4 +1,4 @@
-"""Arguments that travel as a pickle with tensors beside it: written by the trusted side, read in contestants."""
+"""Arguments as a pickle with tensors beside it, which the trusted side writes and contestants read."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def pack(value: Any) -> tuple[bytes, list[torch.Tensor]]:
 
 
 class _Placeholders(pickle.Unpickler):
-    """Arguments travel as a pickle written by the trusted side, tensors by number. Types of the problem file are the
-    candidate's own of that name, where it has one, and else the file's (`types_of` gives them by name).
+    """Reads a pickle that the trusted side wrote, with tensors by number. Types of the problem file become the
+    candidate's own of that name, where it has one, and else the file's (`types_of` returns them by name).
     """
 
     def __init__(self, data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> None:
@@ -47,5 +47,5 @@ class _Placeholders(pickle.Unpickler):
 
 
 def unpack(data: bytes, tensors: list[Any], types_of: Callable[[str], Any]) -> Any:
-    """Return what was packed, with `tensors` in the places of those that `pack` gave."""
+    """Return what was packed, with `tensors` in the places of those that `pack` returned."""
     return _Placeholders(data, tensors, types_of).load()

@@ -1,4 +1,4 @@
-"""Where the outputs of calls lie in memory: in their own, and what was there is gone when it is used again."""
+"""Where the outputs of calls lie in memory: each in its own, whose old content is gone when it is used again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _is_contiguous, _contiguous, _dim = torch.Tensor.is_contiguous, torch.Tensor.con
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _clone = torch.Tensor.clone
 _Tensor, _PLAIN = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
-_SPOILT = 85  # 0b1010101, of whole numbers; others become NaN
+# Value, 0b1010101, that overwrites whole numbers; other numbers become NaN.
+_SPOILT = 85
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -58,7 +59,7 @@ def span_bytes(outputs: list[Any]) -> int:
 
 
 def borrowed(output: Any, arguments: list[Any]) -> str:
-    """Return an empty text, or whose memory an output lies in: its input's, or the same for several of its elements."""
+    """Return whose memory an output lies in: an input's, or one element's that serves others; empty for its own."""
     theirs = [(_data_ptr_of(_storage(argument)), _nbytes_of(_storage(argument))) for argument in _plain(arguments)]
     for tensor in _plain(output):
         start, end = _span(tensor)
@@ -72,13 +73,13 @@ def borrowed(output: Any, arguments: list[Any]) -> str:
 
 
 def in_order(output: Any) -> bool:
-    """Return whether all tensors of an output lie as their shapes say, the last dimension's elements side by side."""
+    """Return whether all tensors of an output lie as their shapes state, the last dimension's elements in a row."""
     return all(_is_contiguous(tensor) for tensor in _plain(output))
 
 
 def put_in_order(output: Any) -> Any:
-    """Return the output with copies of what lies otherwise: a view that is turned, or leaves out elements, makes its
-    readers pay. Channels may come last.
+    """Return the output with copies of tensors that lie otherwise: a view that is transposed, or leaves out elements,
+    slows its readers. Channels may come last.
     """
     return map_tensors(output, _put_in_order)
 
@@ -87,27 +88,27 @@ def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
     if _type(tensor) not in _PLAIN or layout_of(tensor) is not torch.strided or _is_contiguous(tensor):
         return tensor
     last = _LAST.get(_dim(tensor))
-    stays = (last and _is_contiguous(tensor, memory_format=last)) or borrowed(tensor, [])  # which is refused
+    stays = (last and _is_contiguous(tensor, memory_format=last)) or borrowed(tensor, [])  # the latter is refused
     return tensor if stays else _contiguous(tensor)
 
 
 def with_outputs_in_order(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function, which also makes the copies that `put_in_order` does."""
+    """Return the same function, with the copies of outputs that `put_in_order` makes."""
     return lambda *inputs: put_in_order(call(*inputs))
 
 
 def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function, whose outputs are copied into memory of their own."""
+    """Return the same function, with its outputs copied into memory of their own."""
     return lambda *inputs: copies(call(*inputs))
 
 
 def copies(value: Any) -> Any:
-    """Return the value with a copy of each plain tensor in it; others, and what is no tensor, as they are."""
+    """Return the value with a copy of each plain tensor in it, and everything else as it is."""
     return map_tensors(value, lambda tensor: _clone(tensor) if _type(tensor) in _PLAIN else tensor)
 
 
 def spoil(outputs: list[Any]) -> None:
-    """Overwrite outputs that were handed out."""
+    """Overwrite outputs that were returned before."""
     with _inference_mode():
         for tensor in (plain for output in outputs for plain in _plain(output)):
             numbers = _is_floating_point(tensor) or _is_complex(tensor)

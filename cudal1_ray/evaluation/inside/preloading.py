@@ -1,6 +1,6 @@
-"""Triton in the memory of a fork server for a GPU: what is the same for the first kernel of every candidate.
+"""Triton in the memory of a fork server for a GPU: work that the first kernels of all candidates have in common.
 
-Every contestant is a process with a cache of its own. Without this each imports Triton, hashes its library of 400 MB
+Every contestant is a process with its own cache. Without preloading, each imports Triton, hashes its library of 400 MB
 for the name of its first kernel, and builds the same driver module from C.
 """
 
@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-# Seconds; a third of what the evaluator waits for a server. All of `preload` takes 1.2 s of CPU time (Triton 3.6).
+# Seconds; a third of the time that the evaluator waits for a server. `preload` takes 1.2 s of CPU time (Triton 3.6).
 _LONGEST_PROBE_S = 60
 _DRIVER = "triton.backends.nvidia.driver"
 _FAILED, _SPOILT = 1, 3  # exit codes of the probe
@@ -26,10 +26,10 @@ _REASONS = {
 
 
 def preload() -> dict[str, bytes]:
-    """Import Triton, where it is installed; return files of its cache by path: its module for the driver, built.
+    """Import Triton, where it is installed; return files of its cache by path: the built module for its driver.
 
-    A fork does so first. Where its own forks then could not use CUDA, or it fails, this process imports nothing, and
-    each candidate imports Triton by itself: that takes time, and nothing else changes.
+    A fork tries that first. If it fails, or its own forks cannot use CUDA then, this process imports nothing, and each
+    candidate imports Triton by itself, which only takes time.
     """
     if importlib.util.find_spec("triton") is None:
         return {}
@@ -47,7 +47,7 @@ def preload() -> dict[str, bytes]:
 
 
 def furnish_cache(folder: str, files: dict[str, bytes]) -> None:
-    """Write the files of a cache, by path, to the folder of a contestant's own."""
+    """Write the files of a cache, by path, to a contestant's own folder."""
     for name, data in files.items():
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def furnish_cache(folder: str, files: dict[str, bytes]) -> None:
 
 
 def _import_triton() -> None:
-    """Import what a first kernel needs, and let Triton compute the hashes that it remembers.
+    """Import what a first kernel needs, and have Triton compute the hashes that it caches.
 
     torch.utils.cpp_extension and torch._inductor stay out: both count the devices when they are imported.
     """
@@ -66,7 +66,7 @@ def _import_triton() -> None:
 
 
 def _probe(folder: str) -> None:
-    """Import Triton, see whether forks may use CUDA then, and build the module for the driver in `folder`; then exit.
+    """Import Triton, test whether forks can use CUDA then, and build the module for the driver in `folder`; then exit.
 
     The module loads the driver, so it is built in no process from which contestants are forked.
     """
@@ -79,7 +79,7 @@ def _probe(folder: str) -> None:
         if code == 0:
             os.environ["TRITON_CACHE_DIR"] = folder
             importlib.import_module(_DRIVER).CudaUtils()
-    except Exception:  # without a driver the module is built, and cannot be loaded
+    except Exception:  # without a driver the module is built, but cannot be loaded
         if code:
             traceback.print_exc()
     finally:

@@ -1,4 +1,4 @@
-"""What a forked process becomes: a contestant (candidate or reference), a problem's maker, a builder, a screener."""
+"""Roles of a forked process: a contestant (candidate or reference), a problem's maker, a builder, a screener."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _KINDS = {"maker": Maker, "builder": Builder, "screener": Screener}
 
 
 def play(role: str, channel: Channel, scratch: str) -> None:
-    """Answer requests as a process of that role does; never returns."""
+    """Answer requests in that role; never return."""
     serve(_KINDS.get(role, Contestant)(channel, scratch))

@@ -17,13 +17,14 @@ from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.harness import MISSING_MODEL, Contestant
 
-_NAME, _OF_A_PROBLEM = "reference", b"reference"  # of a problem's module, which a pickle names with every type of it
-_MANY = 1 << 20  # elements of a tensor whose initial values are not drawn: 10 ms for that many on a CPU
+_NAME, _OF_A_PROBLEM = "reference", b"reference"  # a problem's module, which a pickle names with each of its types
+# Elements above which a tensor's initial values are not drawn; drawing that many takes 10 ms on a CPU.
+_MANY = 1 << 20
 _FILLS = frozenset((torch.Tensor.uniform_, torch.Tensor.normal_))
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves large tensors without initial values, which nothing looks at. `used`: there was one."""
+    """Leaves large tensors without initial values, which are never read. `used`: whether there was one."""
 
     used = False
 
@@ -37,12 +38,12 @@ class _Unfilled(TorchFunctionMode):
 
 
 class Screener(Contestant):
-    """Operations `construction` and `screen`. It holds nothing but the problem's text, which every candidate knows."""
+    """Operations `construction` and `screen`. It holds only the problem's text, which every candidate knows."""
 
     _given: tuple[list[Any], dict[str, Any]] = ([], {})
 
     def construction(self, request: messages.Construction, fds: list[int]) -> bool:
-        """Execute the problem's text for its constructor arguments. `undecided` where that changed global state, or
+        """Execute the problem's text for its constructor arguments. Return False where that changed global state, or
         the arguments are of the text's own types: a candidate would not be constructed as it is later.
         """
         self.device = CpuDevice(request.threads)
@@ -55,9 +56,9 @@ class Screener(Contestant):
         return not own_types and all(before[name] == after[name] for name in before)
 
     def screen(self, request: messages.Screen, fds: list[int]) -> Failure | None:
-        """Import the candidate and construct its model on the CPU, with initial weights of its own. An answer with
-        `undecided`, and the end of the process, as soon as the candidate wants a GPU's context (`device` is not the
-        CPU): that takes half a second, and the real process makes one anyway.
+        """Import the candidate and construct its model on the CPU, with its own initial weights. As soon as it wants a
+        GPU's context (`device` is not the CPU), answer None and end the process: making a context takes half a second,
+        and the timed process makes one anyway.
         """
         if request.device != "cpu":
             torch.cuda._lazy_init = self._end_undecided
@@ -73,7 +74,7 @@ class Screener(Contestant):
         except Exception:
             if not unfilled.used:
                 raise
-            kind(*positional, **named)  # as it is constructed later
+            kind(*positional, **named)  # with all initial values, as it is constructed later
         return None
 
     def _end_undecided(self) -> None:

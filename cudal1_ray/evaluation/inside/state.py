@@ -1,4 +1,4 @@
-"""Weights: how the reference's are made unlike a fresh initialisation, and how a candidate receives them."""
+"""Weights: how the reference's are made unlike freshly initialised ones, and how a candidate receives them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cudal1_ray.evaluation.inside.places import tensors_in
 
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
-    """Give values to what initialisation leaves constant, in place: what is identity at init shows itself.
+    """Give values to weights that initialisation leaves constant, in place, so that an identity at init shows.
 
     Parameters c that are constant, or that have one value in a quarter of their places (a unit matrix), become
     c * (1 + noise * n) + noise / 2 * m, with n and m standard normal. Running means, and buffers that are zero
     everywhere, become noise * n; running variances, and buffers that are one everywhere, uniform in [0.5, 1.5]. In
-    recurrent layers a quarter of the units keep their state. Other parameters that are random already are left alone,
-    and so are buffers that are no part of the state (`persistent=False`), which no candidate is given.
+    recurrent layers a quarter of the units keep their state. Other parameters that are random already stay as they are,
+    and so do buffers that are no part of the state (`persistent=False`), which no candidate receives.
     """
     state = model.state_dict()
 
@@ -60,13 +60,9 @@ def _constant(tensor: torch.Tensor) -> bool:
 
 @contextmanager
 def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]]) -> Iterator[set[str]]:
-    """Give, within the context, a new model of `kind` the reference's weights as soon as it has a place for them, so
-    that what its constructor folds, packs or captures of them is right.
-
-    Args:
-        value_of: makes the reference's entry of that name.
-
-    Yields: Names of the entries that have been given out: the model may have let go of them since.
+    """Give a new model of `kind`, within the context, the reference's weights as soon as it has a place for them, so
+    that what its constructor folds, packs or captures of them is right. Yield the names of the entries given out, which
+    the model may have dropped since. `value_of`: makes the reference's entry of that name.
     """
     served: set[str] = set()
     if not issubclass(kind, torch.nn.Module):
@@ -99,9 +95,9 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
 def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Collection[str] = ()) -> list[str]:
     """Copy the reference's weights into a candidate; return names of the reference's entries that found no place.
 
-    By name first; what is left is matched in order among entries of the same shape and dtype, so a candidate may hold
-    a bare Parameter where the reference holds a module. Nothing else is assumed: if a place was missed, the outputs
-    are wrong, and the verdict says so. What it was `served` in its constructor and holds no more, it has used.
+    By name first; the rest is matched in order among entries of the same shape and dtype, so a candidate may hold a
+    bare Parameter where the reference holds a module. If a place was missed, the outputs are wrong, which the verdict
+    reports. The candidate has used an entry that was `served` in its constructor and that it holds no more.
     """
     if not isinstance(model, torch.nn.Module):
         return [name for name, _ in entries]
@@ -126,8 +122,8 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Coll
 
 
 def copied(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a deep copy, in which functions that a module keeps, with parts of the model in their closures, see the
-    copy's parts: `copy.deepcopy` leaves functions as they are.
+    """Return a deep copy of a model. Functions that its modules keep, with parts of the model in their closures, refer
+    to the copy's parts: `copy.deepcopy` leaves functions as they are.
     """
     memo: dict[int, Any] = {}
     result = copy.deepcopy(model, memo)
@@ -156,7 +152,7 @@ def weights_nbytes(model: torch.nn.Module) -> int:
 
 
 def detach(model: torch.nn.Module) -> None:
-    """Detach tensors computed of parameters, as `torch.nn.utils.weight_norm` keeps one: they cannot be copied."""
+    """Detach tensors computed of parameters, such as those of `torch.nn.utils.weight_norm`: they cannot be copied."""
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
@@ -164,7 +160,7 @@ def detach(model: torch.nn.Module) -> None:
 
 
 def loose_tensors(model: torch.nn.Module) -> bool:
-    """Return whether the model has tensors that `Module.to` does not know of."""
+    """Return whether the model has tensors that `Module.to` does not move."""
     registered = ("_parameters", "_buffers")
     return any(
         tensors_in(value)

@@ -1,7 +1,7 @@
-"""What is left of a result where convolutions run in TF32, which PyTorch lets them on a GPU unless told otherwise; and
-products, which a baseline of that kind does.
+"""The errors of results whose convolutions run in TF32, which PyTorch allows on a GPU by default, or whose products do,
+which a baseline of that kind allows.
 
-Whether a convolution does is the choice of a library, by its shape and layout. So a candidate's may, where the
+A library chooses TF32 for a convolution by its shape and layout. So a candidate's convolution may run in it where the
 reference's did not, and is as right as that one.
 """
 
@@ -24,16 +24,13 @@ _PRODUCTS = {
         "__matmul__", "__rmatmul__", "matmul", "mm", "bmm", "mv", "addmm", "addbmm", "baddbmm", "addmv",
     )),
 }  # fmt: skip
-_HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # of float32's 23 bits behind the point TF32 has the first ten
+_HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # TF32 keeps the first ten of float32's 23 bits behind the point
 
 
 class CoarseArithmetic(TorchFunctionMode):
     """Rounds inputs and weights of all convolutions of float32 within it to TF32, and with `products` those of all
-    products. It sees functions, not what they dispatch to: for that torch would import its compiler, for more than a
-    second.
-
-    Attributes:
-        any: was there one?
+    products. `any`: whether there was one. It sees functions, not what they dispatch to: for that torch would import
+    its compiler, for more than a second.
     """
 
     def __init__(self, *, convolutions: bool = True, products: bool = False) -> None:
@@ -69,7 +66,7 @@ def rounded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def errors(outputs: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> list[tuple[float, float]]:
-    """Return, per output, its root-mean-square error against the exact one, and its largest error as a share of the
+    """Return each output's root-mean-square error against the exact one, and its largest error as a share of the
     element's size plus the standard deviation of all; zeros where they cannot be compared.
     """
     if len(outputs) != len(exact):
