@@ -1,4 +1,4 @@
-"""Is an output right? Compared in double precision, with a tolerance scaled to the reference's own error and spread."""
+"""Comparison of outputs in double precision, with a tolerance scaled to the reference's own error and spread."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ from cudal1_ray.evaluation.referee.parts import (
     wrong_slice,
 )
 
-_SMALL = 8 << 20  # bytes of an output, or of its windows, that a CPU compares while a GPU's turn is waited for
-_LARGEST_KEPT = 256 << 20  # bytes of one truth that may stay in a GPU's memory
-_ROUNDING = 2.0**-25  # of a number in float32, as a root mean square
-_DOUBLE = 1e-5  # of the tolerances: a problem in double precision is not answered in single
+# Most bytes of an output, or of its windows, that a CPU compares while a GPU's turn is awaited.
+_SMALL = 8 << 20
+# Most bytes of one truth that may stay in a GPU's memory.
+_LARGEST_KEPT = 256 << 20
+# Rounding error of a number in float32, as a root mean square share of the number.
+_ROUNDING = 2.0**-25
+# Factor of the tolerances for a problem in double precision, which single precision must not answer.
+_DOUBLE = 1e-5
 _MOST_LOOKED_AT = 1 << 16
-# Tolerances are raised to this multiple of the native-precision reference's own error; the root mean square only to the
+# Tolerances are at least this multiple of the native-precision reference's own error; for the root mean square only the
 # second where that error is beyond the tolerance itself: PyTorch lets convolutions run in TF32, and 8 times its error
 # would let bfloat16 pass.
 _OF_REFERENCE_ERROR, _OF_COARSE_REFERENCE_ERROR = 8.0, 3.0
-_SHOWN = 3  # elements of a wrong output that a detail shows
-_SIZES = 4.0  # of the spread: an error that says that an output is of another size altogether
-# Of outputs that are whole numbers or truth values but come from fractions: a comparison with one, or a place of the
-# largest, is decided otherwise in one of some ten million elements, where both sides are right. Not where this share of
-# those that are not like most would be wrong.
+# Most elements of a wrong output that a detail shows.
+_SHOWN = 3
+# Error, as a multiple of the spread, that an output of another size altogether exceeds.
+_SIZES = 4.0
+# Share of whole numbers or truth values, computed from fractions, that may differ where both sides are right: in one of
+# some ten million elements a comparison, or the place of the largest, is decided otherwise. At most the second share
+# of the elements that differ from the most frequent value.
 _DECIDED_OTHERWISE, _OF_THE_FEW = 2e-5, 0.01
-# Two neighbours in a sorted row that change places are two elements, which thousands of outputs that are looked at show
-# now and then: so many of so many, and a few more of more.
+# Elements that may differ, among this many, and at most: two neighbours in a sorted row that change places are two
+# elements, which thousands of compared outputs show now and then.
 _SWAPPED, _AMONG, _MOST_SWAPPED = 2, 1024, 4
-# Values of eight bits are rounded otherwise where they lie in the middle: so many of them, each by one step, which is
-# this share of the value, and of the smallest that is as exact as its type.
+# Share of eight-bit values that may be rounded otherwise, since they lie in the middle, by one step each. By type: the
+# step as a share of the value, and the smallest value that is as exact as its type.
 _ROUNDED_OTHERWISE = 5e-3
 _EIGHT_BITS = {torch.float8_e4m3fn: (2.0**-3, 2.0**-6), torch.float8_e5m2: (2.0**-2, 2.0**-14)}
 _EXACT = {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
@@ -50,8 +56,8 @@ class Expected:
 
     dtype: torch.dtype
     shape: tuple[int, ...]
-    # float64 (or complex128, or the exact dtype); float32 where the output is not small and has no more itself; of a
-    # large output the windows looked at
+    # float64 (or complex128, or the exact dtype); float32 where the output is not small and not of double precision
+    # itself; of a large output only the compared windows
     truth: torch.Tensor
     spread: float  # standard deviation of the truth, its size where it is constant
     rms_allowed: float  # root-mean-square error allowed, absolute
@@ -59,7 +65,7 @@ class Expected:
     mismatches_allowed: float  # share of differing elements, exact dtypes only
     infinite: torch.Tensor | None  # where the truth is not finite
     small: tuple[torch.Tensor, ...] = ()  # places of elements far below the spread, by decades of their size
-    slices: Slices = ()  # along an axis, the root-mean-square error that each may have
+    slices: Slices = ()  # along an axis, the root-mean-square error that each slice may have
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +73,7 @@ class Expected:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def windows(self, picks: list[float] | None) -> Expected:
-        """Return what is expected of a large output's windows at `picks`; of a smaller one all of it."""
+        """Return the expectation of a large output's windows at `picks`; of a smaller output all of it."""
         places = window_starts(self.truth.numel(), picks)
         if places is None:
             return self
@@ -87,10 +93,9 @@ def expect(
     """Return what an output must be.
 
     Args:
-        native: what the reference gave.
-        exact: what its double-precision twin gave, or None.
+        native, exact: the outputs of the reference, and of its double-precision twin if there is one.
         device: where the arithmetic is done, and where a truth that is not too large stays, unless it `is_small`.
-        shape: of the output, where `native` is windows of it.
+        shape: the output's, where `native` holds windows of it.
         coarse: how far the reference might as well be off, as a root mean square and as the largest share of an
             element's size plus the spread.
     """
@@ -145,7 +150,7 @@ def expect(
 
 
 def only_finite(expected: Expected) -> Expected:
-    """Return an expectation that any output meets which is finite where this one is, and of its size."""
+    """Return an expectation that is met by any output of this one's size that is finite where this one is."""
     return replace(
         expected, rms_allowed=_SIZES * expected.spread, max_allowed=math.inf, mismatches_allowed=1.0, small=(),
         slices=(),
@@ -153,7 +158,7 @@ def only_finite(expected: Expected) -> Expected:
 
 
 def is_coarse(expected: Expected, config: CheckConfig) -> bool:
-    """Return whether the tolerance is that of something less exact than the output's type."""
+    """Return whether the tolerance is that of arithmetic less exact than the output's type."""
     return expected.rms_allowed > 2 * config.rms_tolerance * expected.spread + 1e-30
 
 
@@ -180,7 +185,7 @@ def is_small(nbytes: int) -> bool:
 
 
 def compared_on(device: str, nbytes: int) -> str:
-    """Return the device on which an output of so many bytes is compared that comes from `device`."""
+    """Return the device on which an output of `nbytes` that comes from `device` is compared."""
     return "cpu" if is_small(nbytes) else device
 
 
@@ -233,7 +238,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
 
 
 def _farthest(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
-    """Return the elements farthest off, as text: got and expected, with their places unless these are windows' own."""
+    """Return the farthest elements as text: got and expected, with their places unless these are windows' own."""
     shape, texts = tuple(truth.shape), []
     for place in off.reshape(-1).topk(min(_SHOWN, off.numel())).indices.tolist():
         got, right = (_number(values.reshape(-1)[place].item()) for values in (output, truth))
@@ -274,7 +279,7 @@ def _spread(values: torch.Tensor) -> float:
 
 
 def _wide(values: torch.Tensor) -> torch.Tensor:
-    return values if values.is_complex() else values.double()  # one does not calculate with truth values
+    return values if values.is_complex() else values.double()  # truth values support no arithmetic
 
 
 def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
@@ -295,8 +300,8 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def indistinguishable(trials: list[list[Expected]], device: str = "cpu") -> bool:
-    """Return whether one trial's outputs would pass for every other's: a deep network at its first weights may give its
-    last biases for any input, and a constant would be right.
+    """Return whether one trial's outputs would pass for every other's, so that a constant would be right: a deep
+    network at its first weights may give its last biases for any input.
     """
     first, *others = trials
     return bool(others and first) and all(

@@ -1,4 +1,4 @@
-"""Correctness of one candidate, on the trusted side: it is asked the trials, and its answers are compared."""
+"""Correctness of one candidate, on the trusted side: asks it the trials, and compares its answers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from cudal1_ray.evaluation.referee.session import MAGNIFIED, ProblemSession, Tri
 from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
 from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
 
-_SMALL = 64 << 20  # bytes of a call's inputs and outputs, which come and go within milliseconds
-_FEWEST_DECIDED = 64  # whole numbers or truth values, of which one may be decided otherwise
-_BRIEF_MS = 150.0  # a call that costs a measurement beside it less than waiting for libraries costs all others
-_ENDING_S = 5.0  # that processes a candidate started have to end in: compilers on a busy machine take their time
+# Most bytes of the inputs and outputs of a small call, which come and go within milliseconds.
+_SMALL = 64 << 20
+# Fewest whole numbers or truth values of which one may be decided otherwise.
+_FEWEST_DECIDED = 64
+# Longest call, ms, that costs a measurement beside it less than waiting for libraries costs all others.
+_BRIEF_MS = 150.0
+# Seconds in which processes that a candidate started have to end; compilers on a busy machine take their time.
+_ENDING_S = 5.0
 _WORDS = {
     "own": "on the problem's own inputs", "scaled": "on inputs 2.5 times as large", "batch": "on a smaller batch",
     "larger": "on a larger batch of scaled inputs", "lowered": "on inputs lower by 0.75",
@@ -42,11 +46,9 @@ def ask_trial(
     contestant: TimedContestant, trial: Trial, variant: Variant, chance: random.Random, *,
     briefly: bool = False, turn: AbstractContextManager[None] | None = None,
 ) -> CallResult:  # fmt: skip
-    """Make one call on a trial's inputs; return its outputs as far as they are known, and what became of its inputs.
-
-    Args:
-        briefly: of large outputs some windows are enough, at places of their own.
-        turn: held around the call alone. To copy what came of it disturbs no measurement, and may take longer.
+    """Make one call on a trial's inputs; return its outputs as far as they are known, and its inputs after the call.
+    `briefly`: windows of large outputs, at places of their own, are enough. `turn`: held around the call alone, since
+    copying its results disturbs no measurement, and may take longer.
     """
     seeds = [trial.model_seed] if contestant.session.traits.stochastic else None
     with turn or nullcontext():
@@ -58,18 +60,15 @@ def ask_trial(
 
 
 def random_picks(chance: random.Random, number: int = 8) -> list[float]:
-    """Return places in a large tensor to look at, from 0 (its first element) to 1 (its last)."""
-    return [*(chance.random() for _ in range(number - 2)), 0.0, 1.0]  # the corners always
+    """Return places in a large tensor to compare, from 0 (its first element) to 1 (its last)."""
+    return [*(chance.random() for _ in range(number - 2)), 0.0, 1.0]  # both ends always
 
 
 def compare_call(
     fetched: CallResult, trial: Trial, config: EvaluationConfig, answered: CallResult | None = None
 ) -> Difference | None:
-    """Return None when structure, devices, shapes, dtypes and values are right.
-
-    Args:
-        answered: what the reference gave for the same inputs, where these are not the trial's own: sizes and plain
-            numbers may depend on them.
+    """Return None when structure, devices, shapes, dtypes and values are right. `answered`: the reference's answer to
+    the same inputs, where these are not the trial's own: sizes and plain numbers may depend on them.
     """
     structure, devices, expected = trial.structure, trial.devices, trial.expected
     shapes = [entry.shape for entry in expected]
@@ -97,7 +96,7 @@ def compare_call(
 
 
 def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
-    """Raise Misbehaviour where a call's output lies where an earlier one's does: that needs no comparison."""
+    """Raise Misbehaviour where a call's output lies in the memory of an earlier one, which needs no comparison."""
     if fetched.aliased and session.reference_seen and not session.reference_aliases:
         raise Misbehaviour(
             "output_aliasing", "the outputs of several calls share memory: an earlier one is overwritten"
@@ -105,7 +104,7 @@ def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:
 
 
 def inputs_changed(fetched: CallResult, memory: Any, variant: Variant, drawn: Sequence[bytearray | memoryview]) -> bool:
-    """Return whether the inputs came back changed. `drawn`: what a trusted process has for them in the same windows,
+    """Return whether the inputs came back changed. `drawn`: a trusted process's bytes of them in the same windows,
     where each process draws its own.
     """
     if variant.drawn is not None:
@@ -133,10 +132,9 @@ def _same_structure(got: Any, expected: Any) -> bool:
 
 
 def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool = False) -> AbstractContextManager[None]:
-    """Return the turn around the first call of a new process; `answered_before`: it was not the first.
-
-    On a GPU that call takes from a sixth of a second to more than one, for libraries to be loaded, and hardly touches
-    the device where the problem is small, or the reference is quick: no evaluator waits for it.
+    """Return the turn around the first call of a new process; `answered_before`: around a later one. On a GPU the first
+    call loads libraries, for a sixth of a second to more than one, and hardly uses the device where the problem is
+    small or the reference quick: no evaluator waits for it.
     """
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
@@ -145,16 +143,13 @@ def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool =
 
 
 def comparison_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
-    """Return the turn around comparisons of such outputs; only large ones are compared on a GPU."""
+    """Return the turn around comparisons of a trial's outputs; only large ones are compared on a GPU."""
     small = all(is_small(expected.nbytes) for expected in trial.expected)
     return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
 
 
 class Correctness:
-    """The trials of one candidate: the first, and then all others in an order that cannot be foreseen.
-
-    Both raise Misbehaviour that names the first thing that is wrong.
-    """
+    """The trials of one candidate: the first, then all others in an unforeseeable order; errors raise Misbehaviour."""
 
     def __init__(self, contestant: TimedContestant, chance: random.Random, turns: Turns) -> None:
         self._contestant, self._chance, self._turns = contestant, chance, turns
@@ -162,27 +157,23 @@ class Correctness:
         self._earlier: list[CallResult] = []
 
     def first(self, *, briefly: bool = False) -> None:
-        """Ask one of the problem's own trials. `briefly`: of large outputs windows are enough, for code that passed
-        all trials in another process.
-        """
-        # Beside others' work code that tunes would choose by chance. All wait for that, once it has been right.
+        """Ask one of the problem's own trials; `briefly`: windows of large outputs only, of code that passed before."""
+        # Code that tunes itself would choose by chance beside others' work: all wait for it, once it has been right.
         self._ask([self._first], briefly=briefly, alone=briefly and self._contestant.tunes_in_calls)
 
     def others(self) -> None:
-        """Ask all trials but the first: within one turn on the device, unless code may compile for another shape, or
-        outputs take a while to be copied.
-        """
+        """Ask all other trials, in one turn unless code may compile for a new shape or outputs take long to copy."""
         session = self._contestant.session
         rest = session.own[1 : max(2, session.config.check.trials)]
         rest += [trial for trial in session.trials if trial.kind != "own"]
         self._chance.shuffle(rest)
-        # The smaller batch right before the larger one: code that compiles for each size of its own has less to do, and
-        # what is wrong with any other size than one is not taken for wrong with other values.
+        # The smaller batch comes right before the larger one: code that compiles for each size has less to do, and
+        # errors with any size but one are not mistaken for errors with other values.
         rest.sort(key=lambda trial: trial.kind == "larger")
         smaller = next((place for place, trial in enumerate(rest) if trial.kind == "batch"), len(rest))
         if rest and rest[-1].kind == "larger":
             rest.insert(smaller + 1, rest.pop())
-        if rest and rest[-1].other_batch:  # what compiles anew for the old size must do so before it is locked
+        if rest and rest[-1].other_batch:  # code that compiles anew for the old size must do so before it is locked
             rest.append(self._first)
         together = not self._contestant.compiles_in_calls and all(is_small(trial.output_bytes) for trial in rest)
         for group in [rest] if together and rest else [[trial] for trial in rest]:
@@ -190,7 +181,7 @@ class Correctness:
 
     def _ask(self, group: list[Trial], *, briefly: bool = False, alone: bool = False) -> None:
         contestant, session, turns = self._contestant, self._contestant.session, self._turns
-        # A call that compiles takes long and hardly touches the device: nothing waits for it.
+        # A call that compiles takes long and hardly uses the device: no evaluator waits for it.
         compiles = contestant.compiles_in_calls and (group[0] is self._first or self._is_new_shape(group[0]))
         turn = nullcontext() if compiles else first_turn(session, turns, answered_before=bool(self._earlier))
         if alone:
@@ -212,7 +203,7 @@ class Correctness:
         return trial.other_batch or self._before.other_batch
 
     def _answer(self, trial: Trial, *, briefly: bool, turn: AbstractContextManager[None]) -> tuple[CallResult, bool]:
-        """Return a trial's outcome, and whether its inputs were overwritten: the next ones may come to lie there."""
+        """Return a trial's result, and whether its inputs were overwritten, before the next ones take their place."""
         contestant, session = self._contestant, self._contestant.session
         if self._is_new_shape(trial):
             contestant.called = False
@@ -227,11 +218,9 @@ class Correctness:
 
 
 def settle(candidate: TimedContestant) -> None:
-    """Bring the candidate from checking to timing: no process of its own, and none from here on. Raise Misbehaviour
-    where it changed global state or has a process that does not end.
-    """
+    """Bar the candidate from new processes before timing; raise Misbehaviour for changed global state or a live one."""
     changed = candidate.ask(Inspect(), 30.0, "looking at global state")
-    changed = [name for name in changed if name not in COARSER]  # a rule's business: see `refuse_by_rules`
+    changed = [name for name in changed if name not in COARSER]  # a rule decides on these: see `refuse_by_rules`
     if changed:
         reason = "checker_patch" if "modes" in changed else "global_state_tamper"
         raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}")
@@ -249,14 +238,14 @@ def settle(candidate: TimedContestant) -> None:
 def _named(
     wrong: Difference, trial: Trial, fetched: CallResult, earlier: list[CallResult], contestant: TimedContestant
 ) -> tuple[str, str]:
-    """Return the most telling reason for a wrong output, and a line for a reader."""
+    """Return the most specific reason for a wrong output, and a line for a reader."""
     detail = f"{wrong.detail} ({kind_in_words(trial.kind)})"
     if contestant.unmatched:
         detail += f"; weights without a place in ModelNew: {', '.join(contestant.unmatched[:4])}"
     if trial.kind == MAGNIFIED:
         return "precision_downgrade", f"out of its range where float32 is not: {detail}"
     own = contestant.session.own[0]
-    if wrong.reason == "precision_downgrade":  # by so little, with any size
+    if wrong.reason == "precision_downgrade":  # so small an error occurs with any size
         return wrong.reason, detail
     if trial.other_batch and not (trial.kind == "larger" and _wrong_from_the_start(fetched, trial, own)):
         return "shape_overfit", f"another batch size: {detail}"
@@ -268,7 +257,7 @@ def _named(
 
 
 def _wrong_from_the_start(fetched: CallResult, trial: Trial, own: Trial) -> bool:
-    """Return whether a larger batch's outputs differ within the problem's own size, which is no cause then."""
+    """Return whether a larger batch's outputs are wrong within the problem's own size, so that the size is no cause."""
     for output, expected, usual in zip(fetched.tensors(), trial.expected, own.expected, strict=True):
         if output.shape != expected.shape or not expected.shape:
             continue
@@ -289,8 +278,7 @@ def _expected_from_reference(answered: CallResult, trial: Trial, check: CheckCon
         if number < len(trial.expected):
             earlier = trial.expected[number]
             count, scale = earlier.truth.numel(), fresh.spread / earlier.spread if earlier.spread else 1.0
-            # One of at least so many that come from fractions: of the many timed calls that are looked at some have a
-            # tie.
+            # One of at least this many that come from fractions may differ: among many timed calls some have a tie.
             share = 1.0 / count if earlier.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
             fresh = replace(
                 fresh,

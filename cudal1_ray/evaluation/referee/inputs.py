@@ -1,8 +1,7 @@
-"""Inputs of timed calls: values that no call before had, made out of sets that lie in the pool.
+"""Inputs of timed calls: values that no earlier call had, made out of sets that lie in the pool.
 
-Turned alone, a set would still have its old sum, its old largest element, and under a pointwise function its old
-outputs in another order: all of that could be remembered. So two sets are turned and mixed, wherever the problem can
-digest that.
+A set that is only rotated keeps its sum, its largest element, and under a pointwise function its outputs in another
+order, all of which code could remember. So two sets are rotated and interpolated, wherever the problem allows that.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ from cudal1_ray.evaluation.exchange.tensors import TensorSpec
 from cudal1_ray.evaluation.exchange.variant import Variant, is_floating
 from cudal1_ray.evaluation.referee.session import DRAWN, ProblemSession, Trial
 
-_BATCHES_OF_A_BANK = 10  # at least, with no set in two of them
-_MOST_WRITTEN = 256 << 20  # bytes of inputs that the referee writes for a batch, while all others wait
+# Fewest batches of a bank, no two of which share a set.
+_BATCHES_OF_A_BANK = 10
+# Most bytes of inputs that the referee writes for a batch, while all others wait.
+_MOST_WRITTEN = 256 << 20
 
 
 class Inputs:
@@ -28,27 +29,24 @@ class Inputs:
         trial, timing = session.own[0], session.config.timing
         fit = (timing.batch_memory_mib << 20) // (trial.input_bytes + trial.output_bytes + 1)
         self.most_calls = max(1, min(timing.max_batch_calls, fit))
-        # Of a bank each set is timed once in each process: what was there before may be remembered.
+        # Each set of a bank is timed once in each process, since code may remember earlier inputs.
         self.unseen = chance.sample(session.own[2:], len(session.own) - 2) if session.variation == "bank" else []
         if self.unseen:
             self.most_calls = max(1, min(self.most_calls, len(self.unseen) // _BATCHES_OF_A_BANK))
 
     @property
     def most_written(self) -> int:
-        """Return the number of calls whose inputs find room in the pool and are soon written."""
+        """Return the number of calls whose inputs fit into the pool and are written quickly."""
         soon = _MOST_WRITTEN // max(1, self.session.own[0].input_bytes)
         return max(1, min(self.most_calls, self.session.room, soon))
 
     def used_up(self, calls: int) -> bool:
-        """Return whether another batch would see what an earlier one saw, which is the case with a bank only."""
+        """Return whether another batch would repeat inputs of an earlier one, which happens with a bank only."""
         return self.session.variation == "bank" and len(self.unseen) < calls
 
     def renew(self, calls: int, *, timed: bool = False, written_out: int = 0) -> tuple[list[Variant], list[int] | None]:
-        """Return the inputs of `calls` calls, with seeds where the model draws random numbers.
-
-        Args:
-            timed: their time counts.
-            written_out: of the last so many no process learns how they were made (`most_written` at a time).
+        """Return the inputs of `calls` calls, with seeds where the model draws random numbers. `timed`: their time
+        counts. `written_out`: number of last calls (at most `most_written`) whose recipe no process learns.
         """
         variants = [self._variant(number, timed) for number in range(calls)]
         first = calls - written_out
@@ -56,7 +54,7 @@ class Inputs:
         return variants, self._seeds(calls)
 
     def to_come(self, calls: int) -> tuple[list[Variant], list[int] | None, ToCome]:
-        """Return what `renew` does with all of them written out, except that nothing is there before it is written."""
+        """Return what `renew` does with all of them written out, and a `ToCome` that has yet to write them."""
         variants = [self._variant(number, False) for number in range(calls)]
         places = [self.session.to_write_out(variant, number) for number, variant in enumerate(variants)]
         return places, self._seeds(calls), ToCome(self.session, variants, places)
@@ -68,7 +66,7 @@ class Inputs:
         session, chance, traits = self.session, self.chance, self.session.traits
         if session.variation == "bank":
             trial = self.unseen.pop() if timed and self.unseen else chance.choice(session.own[:2])
-            # A set that lay in the pool before its time could be computed ahead.
+            # A set that lay in the pool before its turn could be computed ahead.
             return session.place(trial, session.slots + number * session.slot_bytes)
         if session.variation == DRAWN:
             return session.drawn(chance.getrandbits(40))
@@ -78,7 +76,7 @@ class Inputs:
             return session.lasting(trial, factor=size)
         other = chance.choice([another for another in session.own if another is not trial])
         turned, whole = session.lasting(other, self._cuts(other)), session.lasting(trial).specs
-        # Tensors that are to be whole, as the problem drew them, are the first set's on both sides.
+        # Tensors that stay as the problem drew them are the first set's on both sides.
         specs = tuple(whole[i] if i in traits.still else spec for i, spec in enumerate(turned.specs))
         mixed = session.lasting(trial, self._cuts(trial), size)
         return replace(mixed, others=specs, other_cuts=turned.cuts, share=chance.uniform(0.1, 0.9))

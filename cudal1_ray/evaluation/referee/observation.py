@@ -1,4 +1,4 @@
-"""What the referee makes of one observed call: is it the reference's own work, and how much is done by own kernels?"""
+"""What the referee concludes from an observed call: whether it is the reference's own work, and own kernels' share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from cudal1_ray.evaluation.host.handles import Misbehaviour, NoAnswer
 from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.rules import Compilers, OwnKernel, RulesConfig, SameOperations, Tf32
 
-_MOST_NAMES = 8  # of own kernels
-_LONGEST_S = 60.0  # for one call under a dispatch mode and one without, beside their own time
-_ONE_SET = 1 << 30  # bytes of a call's inputs, which a GPU holds once only from there on
-# A source without any of these words brings no kernel along that a profile could show.
+# Most names of own kernels in an observation.
+_MOST_NAMES = 8
+# Seconds for one call under a dispatch mode and one without, beyond their own time.
+_LONGEST_S = 60.0
+# Bytes of a call's inputs above which a GPU holds them only once.
+_ONE_SET = 1 << 30
+# A source without any of these words contains no kernel that a profile could show.
 _BRINGS_KERNELS = re.compile(
     r"triton|cpp_extension|load_inline|_compile_kernel|nvrtc|cupy|numba|cutlass|cute|tilelang|ctypes|dlopen|cuda\.core"
 )
-# Kernels of torch, of what Inductor writes and of NVIDIA's libraries, and copies. (From profiles of torch 2.11.)
+# Kernels of torch, of Inductor and of NVIDIA's libraries, and copies. (From profiles of torch 2.11.)
 _NOT_OWN = re.compile(
     r"\bat::|\bc10::|\bcub::|\bthrust::|cutlass|cublas|cudnn|cufft|cusparse|cusolver|magma|nccl|nvjet|xmma|"
     r"gemm|gemv|splitK|implicit_convolve|winograd|dgrad|wgrad|nhwc|nchw|flash_fwd|fmha|vectorized_|elementwise_kernel|"
@@ -34,22 +37,20 @@ class SameOperationsSeen(Exception):
 
 @dataclass(frozen=True)
 class Observation:
-    """One plain call of a model on the problem's own inputs.
-
-    `operations`: a hash of the operators that ran, empty where they could not be followed. `own`: names of kernels
-    that the code brings along; `own_share` of the call's time in them. `compiled`: a whole-graph compiler did some
-    of the work.
+    """One plain call of a model on the problem's own inputs. `operations`: a hash of the operators that ran, empty
+    where they could not be followed. `own`: names of kernels that the code contains; `own_share`: their share of the
+    call's time. `compiled`: a whole-graph compiler did some of the work.
     """
 
     operations: str = ""
     own: tuple[str, ...] = ()
     own_share: float = 0.0
     compiled: bool = False
-    coarser: tuple[str, ...] = ()  # switches that it set to something less exact, names of `cpu_device.COARSER`
+    coarser: tuple[str, ...] = ()  # switches that it set to something less exact, names of `messages.COARSER`
     timed: bool = True  # all own kernels that were seen were timed
 
     def is_same(self, reference: Observation) -> bool:
-        """Return whether it runs the operators of `reference`, and nothing else; False where one was not followed."""
+        """Return whether it runs the operators of `reference` and nothing else; False if either was not followed."""
         plain = not (self.own or self.compiled) or (self.own, self.compiled) == (reference.own, reference.compiled)
         return plain and bool(self.operations) and self.operations == reference.operations
 
@@ -60,9 +61,7 @@ class Observation:
 
 
 def observe(contestant: TimedContestant) -> Observation:
-    """Watch two plain calls on the problem's own inputs. Misbehaviour where the contestant fails in them, or answers
-    what the harness never would.
-    """
+    """Watch two plain calls on the problem's own inputs; raise Misbehaviour for a failure, or for a forged answer."""
     calls = 1 if contestant.session.own[0].input_bytes > _ONE_SET else 2  # large inputs serve both calls
     _prepare(contestant, calls)
     answer: Observed = contestant.ask(Observe(), _LONGEST_S + 2 * contestant.call_limit_s, "forward")
@@ -75,11 +74,11 @@ def observe(contestant: TimedContestant) -> Observation:
 
 
 def profile(contestant: TimedContestant, observation: Observation, code: str) -> Observation:
-    """Return `observation` with the share of device time that kernels of the code's own take, on a GPU.
+    """Return `observation` with the share of a GPU's time that the code's own kernels take; timing is useless after it.
 
-    The contestant is of no use for timing after it. Unchanged where `observe` has timed them, where the source has
-    none, and where no profile can be had. CUPTI takes 3.7 s to start (one H100), so it is asked only about graphs and
-    about kernels that reach the device by other ways than those that `observe` watches.
+    Unchanged where `observe` has timed them, where the source has none, and where no profile is available. CUPTI takes
+    3.7 s to start (one H100), so only graphs, and kernels that reach the device in ways that `observe` does not watch,
+    are profiled.
     """
     if contestant.config.device == "cpu" or (observation.own and observation.timed):
         return observation
@@ -104,9 +103,7 @@ def _prepare(contestant: TimedContestant, calls: int) -> None:
 
 
 def is_own_kernel(name: str, code: str, reference: str) -> bool:
-    """Return whether a kernel in a profile is the code's own: defined there, or known neither to torch and its
-    libraries nor to the reference.
-    """
+    """Return whether a kernel is the code's own: defined there, or not in torch, its libraries or the reference."""
     plain = name.replace("(anonymous namespace)::", "")
     words = re.split(r"[<(]", plain)[0].split("::")[-1].split()
     base = re.escape(words[-1]) if words else ""
@@ -121,9 +118,8 @@ def is_own_kernel(name: str, code: str, reference: str) -> bool:
 def refuse_by_rules(
     observation: Observation, reference: Observation, rules: RulesConfig, against: str, *, last: bool
 ) -> None:
-    """Raise Misbehaviour for what a rule refuses in an observed call; SameOperationsSeen for what needs no measurement.
-
-    `last`: nothing more will be known of own kernels.
+    """Raise Misbehaviour for what a rule refuses in an observed call, and SameOperationsSeen for a call that needs no
+    measurement. `last`: nothing more will be known of own kernels.
     """
     if rules.compilers is Compilers.refuse and observation.compiled:
         raise Misbehaviour("whole_graph_compiler", "torch.compile or torch.jit does some of the work")
@@ -135,7 +131,7 @@ def refuse_by_rules(
         detail = "it runs the reference's own operators, in their order, and nothing else"
         if rules.same_operations is SameOperations.reject:
             raise Misbehaviour("same_operations", detail)
-        if against == "eager":  # any other baseline is not what it runs
+        if against == "eager":  # the reference under any other baseline runs something else
             raise SameOperationsSeen(detail)
 
 

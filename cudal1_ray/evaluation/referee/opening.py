@@ -1,4 +1,4 @@
-"""How a problem is opened: the questions that its maker is asked, and the session that comes of them."""
+"""Opening a problem: the requests to its maker process, and the session that results."""
 
 from __future__ import annotations
 
@@ -38,29 +38,39 @@ from cudal1_ray.evaluation.referee.session import (
 from cudal1_ray.evaluation.turns import LONGEST_TURN_S, Turns
 from cudal1_ray.problems import Problem
 
-# Inputs that are never negative hide what is done to negative ones: a shift goes below zero where that is possible. A
-# mask that lets everything through hides a candidate that never reads it. Scaled inputs come on a larger batch, which
-# shows a candidate that is right up to the problem's own size only: one question for both.
+# Inputs that are never negative hide what is done to negative ones, so a shift goes below zero where possible. A mask
+# that lets everything through hides a candidate that never reads it. Scaled inputs come on a larger batch, which
+# exposes a candidate that is right only up to the problem's own size: one trial for both.
 FORMS = {
     "scaled": ("larger", "scaled"), "shifted": ("lowered", "raised"), "sparse": ("sparse", "sparse_floats"),
     "one_row": ("one_row", "one_row_scaled", "one_row_sparse"),
 }  # fmt: skip
-# Sets of inputs, where none can be made out of others: so many, and up to so many while that takes no longer.
+# Sets of inputs, where none can be made out of others: the fewest, and the most within this many seconds.
 _SMALL_BANK, _BANK, _BANK_S = 30, 128, 2.0
-_MORE_SETS = 4  # of inputs, where those that were asked about seem to give the same
-_SMALL = 16 << 20  # bytes of a call's inputs and outputs, whose problem is opened within one turn
-_PART = 32 << 20  # bytes of the inputs and outputs of a trial on a part of a large problem's batch
-_SIZES_AT_ONCE = 6  # times a call's inputs and outputs: new and last ones, and as many on the way, of two contestants
-_MOST_AT_ONCE = 0.6  # of all memory, for one problem beside others
-_INPUT_WINDOWS = 8  # of each input that is drawn, by which the referee knows it
-_OTHER_WEIGHTS = 5  # times that a small problem whose outputs are all the same is opened, each time with others
-_TURN_S = 0.2  # for which a small problem is asked within one turn
-_WRITTEN_OUT = 32 << 20  # bytes of inputs that come without a word of how they were made
-_SPARSE = 64 << 30  # regions are sparse: only what is written takes memory
+# Further sets of inputs, where the first ones seem to give the same outputs.
+_MORE_SETS = 4
+# Most bytes of the inputs and outputs of a call whose problem is opened within one turn.
+_SMALL = 16 << 20
+# Most bytes of the inputs and outputs of a trial on a part of a large problem's batch.
+_PART = 32 << 20
+# Memory in calls' inputs and outputs: new and last ones, and as many on the way, of two contestants.
+_SIZES_AT_ONCE = 6
+# Share of all memory that one problem may take beside others.
+_MOST_AT_ONCE = 0.6
+# Windows by which the referee knows each input that processes draw.
+_INPUT_WINDOWS = 8
+# Times that a small problem with constant outputs is opened, with other weights each time.
+_OTHER_WEIGHTS = 5
+# Seconds of requests about a small problem within one turn.
+_TURN_S = 0.2
+# Most bytes of inputs that are written out, without their recipe.
+_WRITTEN_OUT = 32 << 20
+# Bytes of a sparse region, which takes memory only for what is written.
+_SPARSE = 64 << 30
 
 
 class NeedsRoom(Exception):
-    """The problem is so large that it must be opened while no other candidate is on this device."""
+    """The problem is so large that it must be opened while no other candidate uses this device."""
 
 
 def may_draw(device: str, nbytes: int) -> bool:
@@ -69,7 +79,7 @@ def may_draw(device: str, nbytes: int) -> bool:
 
 
 def needs_all(device: str, nbytes: int) -> bool:
-    """Return whether a problem with so many bytes of inputs and outputs is too large for others beside it."""
+    """Return whether a problem with `nbytes` of inputs and outputs is too large to be open beside others."""
     if device == "cpu":
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
@@ -81,16 +91,12 @@ def open_problem(
     maker: ContestantHandle, problem: Problem, config: EvaluationConfig, chance: random.Random, turns: Turns,
     *, has_room: bool, draws: bool = True,
 ) -> ProblemSession:  # fmt: skip
-    """Execute a problem in a maker process and return its session. `draws`: contestants may draw its inputs for
-    themselves.
+    """Execute a problem in a maker process and return its session. `draws`: contestants may draw its inputs themselves.
+    Raise ProblemFault where it cannot be used, ServerDied where the server died, and NeedsRoom where it is too large
+    beside others, without `has_room`.
 
-    Outputs behind a ReLU may be all zero with the weights that were drawn: only what is the same with others as well is
-    degenerate.
-
-    Raises:
-        ProblemFault: when it cannot be used.
-        ServerDied: when the server died.
-        NeedsRoom: when it is too large for others beside it and not `has_room`.
+    Outputs behind a ReLU may all be zero with the weights that were drawn: only a problem with constant outputs for
+    other weights, too, is degenerate.
     """
     out = SharedRegion(_SPARSE, others_read_only=False)
     try:
@@ -116,7 +122,7 @@ def open_problem(
 
 
 class _Opening:
-    """The questions that a maker is asked about one problem, and the session that comes of them."""
+    """The requests to a maker about one problem, and the session that results."""
 
     def __init__(
         self, maker: ContestantHandle, out: SharedRegion, problem: Problem, config: EvaluationConfig,
@@ -125,7 +131,7 @@ class _Opening:
         self.maker, self.out, self.problem, self.config = maker, out, problem, config
         self.chance, self.turns = chance, turns
         self.seed = chance.getrandbits(40)
-        self.model_seed = chance.getrandbits(31)  # what contestants get to know says nothing of the inputs' seed
+        self.model_seed = chance.getrandbits(31)  # contestants know it, and it reveals nothing of the inputs' seed
         nothing = SharedRegion(1, others_read_only=True)
         maker.ask(Attach(nothing.size, out.size), 30.0, doing="setting up", fds=(nothing.fd, out.fd))
         nothing.close()
@@ -144,7 +150,7 @@ class _Opening:
             raise NeedsRoom
         self.small = size <= _SMALL
         self.draws = draws and may_draw(config.device, size)
-        # The same for all trials, or a constant output would not be known as one. The corners always.
+        # The same for all trials, or a constant output would not be recognised. Both ends always.
         windows = [chance.random() for _ in range(config.check.windows - 2)]
         self.picks = [*windows, 0.0, 1.0] if self.large else None
 
@@ -153,7 +159,7 @@ class _Opening:
             self._character()
             trials = self._trials()
             variation = self._variation(trials[0])
-        if variation == "bank":  # values come from the problem itself, many different sets of them
+        if variation == "bank":  # values come from the problem itself, in many different sets
             with self._one_turn():
                 trials += self._bank(trials[0])
         session = self._lay_out(trials, variation)
@@ -162,8 +168,8 @@ class _Opening:
         return session
 
     def _degenerate(self, trials: list[Trial]) -> bool:
-        """Return whether a constant would do."""
-        # A problem that always gives the same inputs is asked about others, or any function of them looks constant.
+        """Return whether a constant output would pass."""
+        # A problem with fixed inputs is tried on others, or any function of them would look constant.
         fixed = self.traits.fixed_inputs
         varied = [
             trial for trial in trials if trial.kind == "own" or (fixed and trial.kind not in ("batch", MAGNIFIED))
@@ -178,7 +184,7 @@ class _Opening:
         return indistinguishable([*usual, *more], self.config.device)
 
     def _one_turn(self) -> AbstractContextManager[None]:
-        """Return the turn around questions that are answered, and compared, sooner than a turn comes."""
+        """Return the turn around requests that are answered, and compared, sooner than a turn comes."""
         return self.turns.keeping(_TURN_S) if self.small else nullcontext()
 
     def _character(self) -> None:
@@ -213,8 +219,8 @@ class _Opening:
         return trial if trial is not None and _usable(trial, own) else None
 
     def _smaller(self, kind: str, own: Trial) -> Trial | None:
-        """Return a trial of a large problem on a small part of its batch; whole where it has none and that is not too
-        much, or where its inputs are always the same: whether they matter is asked at their own size.
+        """Return a trial of a large problem on a small part of its batch. Take the whole batch where it has no part and
+        that is not too much, or where inputs are fixed: whether they matter is checked at their own size.
         """
         large = self.config.check.large_mib << 20
         if kind != "batch" and self.traits.fixed_inputs:
@@ -226,7 +232,7 @@ class _Opening:
         return self._trial(kind)
 
     def _variation(self, own: Trial) -> str:
-        """Return the way in which the inputs of timed calls are made new."""
+        """Return how the inputs of timed calls are made new."""
         if self.traits.drawing:
             return DRAWN
         fixed, own_is_finite = self.traits.fixed_inputs, all(expected.infinite is None for expected in own.expected)
@@ -265,7 +271,7 @@ class _Opening:
         )  # fmt: skip
         for trial, home in zip(own, homes, strict=False):
             session.place(trial, home)
-            trial.values = []  # they lie there for good, and may be gigabytes
+            trial.values = []  # they stay in the pool, and may be gigabytes
         return session
 
     def _own_trial(self) -> Trial:
@@ -274,9 +280,7 @@ class _Opening:
         return trial
 
     def _trial(self, kind: str, *, most_bytes: int = 0) -> Trial | None:
-        """Return a trial of `kind`, None where the problem has none. `most_bytes`: of a part of the batch, with inputs
-        no larger than that; 0 = of all of it.
-        """
+        """Return a trial of `kind` or None. `most_bytes`: of the inputs on a part of the batch; 0 = the whole batch."""
         model_seed, seed = self.chance.getrandbits(31), self.chance.getrandbits(40)
         if self._ask(kind, seed, model_seed, most_bytes=most_bytes).skip:
             return None
@@ -290,7 +294,7 @@ class _Opening:
         return trial
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
-        """Have the reference compute a trial; `probe`: only ask whether it can digest such inputs."""
+        """Have the reference compute a trial; `probe`: only find out whether it can process such inputs."""
         request = messages.ComputeTrial(kind, seed, model_seed, probe, most_bytes, self.picks)
         with self.turns.beside_others(LONGEST_TURN_S):
             return self.maker.ask(request, self._wait_s, doing="the reference's forward")
@@ -301,9 +305,7 @@ class _Opening:
 
 
 def _usable(trial: Trial, own: Trial) -> bool:
-    """Return whether a variation is fair: its outputs are as finite as on the problem's own inputs, and as many as its
-    batch.
-    """
+    """Return whether a variation is fair: its outputs are as finite as the own trial's, and as many as its batch."""
     if any(e.infinite is not None for e in trial.expected) and not any(e.infinite is not None for e in own.expected):
         return False
     if trial.other_batch and trial.output_bytes == own.output_bytes:
@@ -319,7 +321,7 @@ def _trial(
     memory = memoryview(out.memory)
     places = answer.windows or [(spec.offset, spec.nbytes) for spec in answer.inputs]
     values: list[bytearray | memoryview] = [bytearray(memory[offset : offset + nbytes]) for offset, nbytes in places]
-    # What a GPU compares is copied on its way there.
+    # Tensors that a GPU compares are copied on their way there.
     stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in answer.native]
 
     def read(specs: list[TensorSpec]) -> list[torch.Tensor]:
@@ -346,7 +348,7 @@ def _trial(
 
 
 def _unknown(structure: Any) -> str:
-    """Return the type of an output that is none of tensors, numbers, texts and None, nor made of them; else empty."""
+    """Return the type of an output that does not consist of tensors, numbers, texts and None; else an empty text."""
     if isinstance(structure, dict) and isinstance(structure.get("?"), str):
         return structure["?"]
     inner = structure.values() if isinstance(structure, dict) else structure if isinstance(structure, list) else ()

@@ -1,4 +1,4 @@
-"""Parts of an output in which an error would hide that is allowed for all of it: its small elements, and slices."""
+"""Parts of an output that could hide an error which is allowed for the whole: its small elements, and slices."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import torch
 
-# Elements far smaller than the spread, a decade of size at a time, of which so many or none are looked at: where the
-# reference is right to a thousandth, most have to be right to a half. (At a millionth a sum in another order still is.)
+# Decades of size, far below the spread, whose elements are compared if there are enough: where the reference is right
+# to a thousandth, most have to be right to a half. (At a millionth a sum in another order still is.)
 _DECADES = (-6, -5, -4, -3, -2)
 _FEWEST_SMALL, _MOST_LOOKED_AT = 32, 1 << 16
 _REFERENCE_RIGHT, _HALF_RIGHT = 1e-3, 0.5
 _FEWEST_IN_A_SLICE = 8
-_OF_THE_USUAL = 2.0  # times the reference's error in most slices, which one with a single small number may have
-_COARSE = 0.05  # up to which an error is that of a coarser format
+# Multiple of the reference's error in most slices that a slice with a single small number may have.
+_OF_THE_USUAL = 2.0
+# Largest error, as a share of a slice's size, that a coarser format explains.
+_COARSE = 0.05
 
 Slices = tuple[tuple[int, torch.Tensor], ...]
 
@@ -51,7 +53,7 @@ def small_parts(truth: torch.Tensor, native: torch.Tensor, spread: float, error:
 def missing_part(
     values: torch.Tensor, truth: torch.Tensor, spread: float, small: tuple[torch.Tensor, ...]
 ) -> Difference | None:
-    """Return the difference where most elements of a small size are far from what they should be, else None."""
+    """Return the difference if most elements of one small size are far off, else None."""
     for places in small:
         places = places.to(values.device)
         right = truth.reshape(-1)[places]
@@ -65,13 +67,9 @@ def missing_part(
 
 def slice_allowances(truth: torch.Tensor, error: torch.Tensor, tolerance: float, factor: float, least: float) -> Slices:
     """Return how far each channel, and each place along the last axis, may be off as a root mean square: one group of
-    features may be a thousandth of another's size.
-
-    Args:
-        error: of the reference's own, of which `factor` as much is allowed. Behind a ReLU a slice may hold one
-            small number, which the reference gets right by chance, so that of most slices counts, too.
-        tolerance: as a share of the slice's own size.
-        least: that is allowed whatever its size.
+    features may be a thousandth of another's size. `error`: the reference's own, of which `factor` as much is allowed;
+    behind a ReLU a slice may hold one small number, which the reference gets right by chance, so that of most slices
+    counts, too. `tolerance`: as a share of the slice's own size. `least`: allowed whatever its size.
     """
     allowances = []
     for axis in sorted({1, truth.dim() - 1} if truth.dim() > 1 else ()):

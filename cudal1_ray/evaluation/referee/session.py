@@ -21,11 +21,15 @@ from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.problems import Problem
 
 HANDED_CALLS, HANDED_WINDOWS = 8, 2  # calls in a row that only the referee times, and windows of each large output
-_MOST_PICKS = 16  # windows of a tensor that are looked at in one call, unless a trial has more
-_ALL = 1 << 48  # elements: more than a tensor has
-MAGNIFIED = "magnified"  # the kind of a trial that only asks for finite outputs
-DRAWN = "drawn"  # each process draws its inputs on the device from the seed that comes with a call
-# Ways to make new inputs of two sets: both turned, floats only turned, and neither (matrices that must stay definite).
+# Most windows of a tensor that are compared in one call, unless a trial has more.
+_MOST_PICKS = 16
+# Elements: more than a tensor has.
+_ALL = 1 << 48
+# Kind of a trial that only requires finite outputs.
+MAGNIFIED = "magnified"
+# Variation in which each process draws its inputs on the device, from the seed that comes with a call.
+DRAWN = "drawn"
+# Ways to make new inputs of two sets: rotating both, only floats, or neither (matrices that must stay definite).
 MIXED = ("mixed", "mixed_floats", "mixed_in_place")
 
 
@@ -39,8 +43,8 @@ class ProblemFault(Exception):
 
 @dataclass
 class Trial:
-    """One set of inputs with what must come out. `values`: the bytes of each tensor; of inputs that each process
-    draws for itself from `seed` those of its windows at `input_picks`.
+    """One set of inputs with its expected outputs. `values`: the bytes of each tensor; if each process draws it from
+    `seed`, those of its windows at `input_picks`.
     """
 
     kind: str
@@ -51,9 +55,9 @@ class Trial:
     devices: list[str]
     mutated: bool
     model_seed: int
-    in_order: bool = False  # all outputs lie as their shapes say
+    in_order: bool = False  # all outputs lie in the order of their shapes
     other_batch: bool = False
-    picks: list[float] | None = None  # of large outputs only the windows there were kept
+    picks: list[float] | None = None  # windows of large outputs that were kept
     seed: int = 0
     input_picks: list[float] | None = None
 
@@ -68,7 +72,7 @@ class Trial:
 
 @dataclass
 class ProblemSession:
-    """Everything about a problem that is reused from candidate to candidate. Contestants never see any of it."""
+    """Everything about a problem that is reused from candidate to candidate. Contestants see none of it."""
 
     problem_id: str
     source: str
@@ -78,16 +82,16 @@ class ProblemSession:
     trials: list[Trial]
     variation: str  # how timed inputs are made new: DRAWN, one of MIXED, jitter, bank
     pool: SharedRegion
-    homes: list[int]  # where in the pool each of the problem's own trials lies for good; empty for a bank and DRAWN
+    homes: list[int]  # offsets in the pool at which the problem's own trials stay; empty for a bank and DRAWN
     model_seed: int
-    room: int = 1  # sets of inputs that may lie behind `slots` at a time
+    room: int = 1  # sets of inputs that fit behind `slots` at a time
     reference: Any = None  # TimedContestant, kept while the fork server lives
-    load_s: float = 0.0  # that the reference's import and construction took, the last time
+    load_s: float = 0.0  # the latest import and construction of the reference
     reference_ms: float = 0.0
     observed: Any = None  # Observation of the reference's call, None until it was asked
-    reference_seen: bool = False  # it is known where the reference's outputs lie
-    reference_aliases: bool = False  # they share memory with each other
-    reference_borrows: bool = False  # or with its inputs
+    reference_seen: bool = False  # whether it is known where the reference's outputs lie
+    reference_aliases: bool = False  # whether they share memory with each other
+    reference_borrows: bool = False  # whether they lie in its inputs' memory
     solo_ms: float = 0.0
     overhead_s: float = 0.0
     degenerate: bool = False  # on the problem's own inputs the output is always the same
@@ -95,28 +99,28 @@ class ProblemSession:
 
     @property
     def in_order(self) -> bool:
-        """Return whether the reference's outputs lie as their shapes say: then a candidate's have to."""
+        """Return whether the reference's outputs lie in the order of their shapes: then a candidate's have to."""
         return all(trial.in_order for trial in self.own)
 
     @property
     def spoils(self) -> bool:
-        """Return whether outputs no longer needed may be overwritten: the reference's are all new, and its own."""
+        """Return whether unneeded outputs may be overwritten, since all of the reference's are new and its own."""
         return self.reference_seen and not self.reference_aliases and not self.reference_borrows
 
     def saw_reference(self, aliased: bool, borrowed: bool) -> None:
-        """Record where outputs of the reference's lay; once is enough to excuse a candidate."""
+        """Record where outputs of the reference lay; one occurrence excuses a candidate."""
         self.reference_seen = True
         self.reference_aliases |= aliased
         self.reference_borrows |= borrowed
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of memory that it takes, in all places together."""
+        """Return the bytes of memory that the session takes, in all places together."""
         return self.pool.size + sum(expected.truth.nbytes for trial in self.trials for expected in trial.expected)
 
     @property
     def shared_mib(self) -> float:
-        """Return the MiB that it takes in a contestant's memory, of which the referee sees all."""
+        """Return the MiB that the session shares with a contestant, all of which the referee's count includes."""
         return (self.out_bytes + self.pool.size) / 2**20
 
     @property
@@ -126,7 +130,7 @@ class ProblemSession:
 
     @property
     def slots(self) -> int:
-        """Return the offset in the pool of the inputs that are written anew again and again."""
+        """Return the offset in the pool of the inputs that are rewritten for each call."""
         return aligned(self.opened.nbytes) + len(self.homes) * self.slot_bytes
 
     @property
@@ -135,7 +139,7 @@ class ProblemSession:
 
     @property
     def out_bytes(self) -> int:
-        """Return the bytes for a right answer of any trial, and the inputs after it; or for those of calls in a row."""
+        """Return the bytes for a right answer of any trial and its inputs, or for the answers of calls in a row."""
         largest = max(_handed_out(trial) for trial in self.trials)
         return max(largest, HANDED_CALLS * self.handed_bytes) + 4096
 
@@ -153,21 +157,21 @@ class ProblemSession:
         return variant
 
     def written_out(self, variant: Variant, number: int) -> Variant:
-        """Return inputs of the same two sets, as the `number`-th set that is written anew: how they were made is not
-        told, since that would give for nothing what else costs a look at all of them. A layout of its own stays.
+        """Return inputs of the same two sets, written as the `number`-th set, without their recipe: that would reveal
+        what otherwise costs reading all of them. Tensors with strides stay as they are.
         """
         place = self.to_write_out(variant, number)
         self.write_out(variant, place)
         return place
 
     def to_write_out(self, variant: Variant, number: int) -> Variant:
-        """Return what `written_out` does, with nothing written yet."""
+        """Return what `written_out` returns, without writing it."""
         if not variant.lasting or variant.drawn is not None or any(spec.strides for spec in variant.specs):
             return variant
         return _at(variant.specs, self.slots + number * self.slot_bytes)
 
     def write_out(self, variant: Variant, place: Variant, *, blank: bool = False) -> None:
-        """Write the values of `variant` to `place`, or (`blank`) nothing but zeros."""
+        """Write the values of `variant` to `place`, or (`blank`) only zeros."""
         for number, spec in enumerate(place.specs if place is not variant else ()):
             if blank:
                 self.pool.memory[spec.offset : spec.offset + spec.nbytes] = bytes(spec.nbytes)
@@ -175,13 +179,13 @@ class ProblemSession:
                 variant.write(self.pool.memory, number, spec.offset)
 
     def ask(self, trial: Trial) -> Variant:
-        """Return a trial's own inputs, for a question that is not timed."""
+        """Return a trial's own inputs, for a call that is not timed."""
         if trial.input_picks is not None:
             return self.drawn(trial.seed)
         return self.lasting(trial) if self.homes and trial.kind == "own" else self.place(trial, self.slots)
 
     def lasting(self, trial: Trial, cuts: tuple[int, ...] = (), factor: float = 1.0) -> Variant:
-        """Return a variant of one of the problem's own trials, which lie in the pool for good."""
+        """Return a variant of one of the problem's own trials, which stay in the pool."""
         home = self.homes[next(number for number, own in enumerate(self.own) if own is trial)]
         variant = _at(trial.specs, home)
         return replace(variant, cuts=cuts or variant.cuts, factor=factor, lasting=True)
@@ -219,7 +223,7 @@ def _at(specs: Iterable[TensorSpec], offset: int) -> Variant:
 
 
 def device_settings(config: EvaluationConfig) -> DeviceSettings:
-    """Return how a process opens the configured device: on a GPU the only one that it sees."""
+    """Return how a process opens the configured device; a GPU is the only one that it sees."""
     return DeviceSettings(
         config.device.partition(":")[0], config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share
     )
@@ -230,7 +234,7 @@ def load_request(session: ProblemSession, code: str, role: str, extensions: Exte
     config, opened = session.config, session.opened
     look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
     against = config.against if role == "reference" else "eager"
-    # Arguments may hold something that the problem file defines.
+    # Arguments may contain objects that the problem file defines.
     names_the_problem = any(b"reference" in packed for packed in (opened.init, opened.arguments))
     return Load(
         role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
@@ -242,10 +246,10 @@ def load_request(session: ProblemSession, code: str, role: str, extensions: Exte
 
 
 def resets_tf32(config: EvaluationConfig) -> bool:
-    """Return whether TF32 is switched off before calls; never against a baseline that is coarse itself."""
+    """Return whether TF32 is switched off before calls; never against a baseline that uses it itself."""
     return config.rules.tf32 == "reset" and config.against != "tuned_eager"
 
 
 def session_key(problem: Problem | ProblemSession) -> str:
-    """Return the name of a problem's text: what an evaluator keeps open is of this problem alone."""
+    """Return the key of a problem's text: whatever an evaluator keeps open belongs to one key alone."""
     return f"{problem.problem_id}:{candidate_hash(problem.source)}"

@@ -1,8 +1,8 @@
 """Opened problems in files, for other evaluators of the same device and for later processes.
 
-To open a problem takes seconds: processes, a dozen calls of the reference in two precisions, comparisons (on one H100
-2.6 to 7.5 s each, benchmarks/results/evaluator-cost). A session that another evaluator has opened is read in
-the time that its bytes take.
+Opening a problem takes seconds: processes, a dozen calls of the reference in two precisions, comparisons (on one H100
+2.6 to 7.5 s each, benchmarks/results/evaluator-cost). A session that another evaluator has opened is loaded in the time
+of reading its bytes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from cudal1_ray.evaluation.sandbox import UNCONFINED
 from cudal1_ray.files import replacing
 from cudal1_ray.problems import Problem
 
-_FORM = 3  # of a file's content; another one is not read
-# Of one session; a larger one is opened by every evaluator. KernelBench's largest weights have 4 GiB.
+# Version of a file's format; files of another one are not read.
+_FORM = 3
+# Most bytes of one session; every evaluator opens a larger one itself. KernelBench's largest weights have 4 GiB.
 _LARGEST_BYTES = 6 << 30
-# Of all files, and their share of what the folder's disk has left for them; those used longest ago go first.
+# Most bytes of all files, and their share of the disk space left for them; the least recently used ones go first.
 _MOST_BYTES, _SHARE = 16 << 30, 0.25
 # Settings that change nothing about what a session holds.
 _WIRING = (
@@ -43,14 +44,11 @@ _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, Import
 
 
 class SessionStore:
-    """Files of one folder, by problem, settings, torch and hardware. Nothing is kept without a folder, nor where the
-    sandbox lets candidates read this user's files: what is right stands in there.
+    """Files of one folder, by problem, settings, torch and hardware. Nothing is stored without a folder, nor where the
+    sandbox lets candidates read this user's files, since these contain the right answers.
 
-    Args:
-        config: its `problem_cache` names the folder, which must be this user's own and closed to others, since
-            what stands in it decides what is right.
-
-    Raises UserError for a folder that cannot be had so.
+    `config.problem_cache` names the folder, whose content decides what is right: UserError for a folder that is not
+    this user's own or that others can write to.
     """
 
     def __init__(self, config: EvaluationConfig) -> None:
@@ -77,14 +75,14 @@ class SessionStore:
         return self._folder / name[:32]
 
     def load(self, problem: Problem, draws: bool) -> ProblemSession | ProblemFault | None:
-        """Return what is known of a problem; None where that is nothing. `draws`: see `open_problem`."""
+        """Return the stored session or fault of a problem; None without either. `draws`: see `open_problem`."""
         if not self._used:
             return None
         path = self._path(problem, draws)
         try:
             content = torch.load(path, mmap=True, weights_only=False)
             os.utime(path)
-        except (*_UNREADABLE, RuntimeError):  # none, or one that was cut off
+        except (*_UNREADABLE, RuntimeError):  # no file, or one that was cut off
             return None
         if "fault" in content:
             return ProblemFault(*content["fault"])
@@ -96,28 +94,28 @@ class SessionStore:
         return ProblemSession(**content, config=self._config, pool=pool)
 
     def save(self, session: ProblemSession, draws: bool) -> bool:
-        """Write an opened problem, unless it is too large, or there is no room for it; return whether it is there."""
+        """Write an opened problem, unless it is too large, or the disk is full; return whether it is stored."""
         if not self._used or session.nbytes > _LARGEST_BYTES:
             return False
         fields = {field.name: getattr(session, field.name) for field in dataclasses.fields(session)}
         for name in ("config", "pool", "reference"):
             del fields[name]
-        # Tensors: weights and inputs of a gigabyte are written from where they lie, and a reader maps them.
+        # As tensors, weights and inputs of a gigabyte are written from where they lie, and a reader maps them.
         fields["trials"] = [
             dataclasses.replace(trial, values=[_tensor(values, len(values)) for values in trial.values])
             for trial in session.trials
         ]
-        # What lies behind `slots` is written anew for each question.
+        # What lies behind `slots` is rewritten for each call.
         fields["pool"] = session.pool.size, _tensor(session.pool.memory, session.slots)
         return self._write(self._path(session, draws), fields, session.nbytes)
 
     def save_fault(self, problem: Problem, fault: ProblemFault, draws: bool) -> None:
-        """Write why a problem cannot be evaluated, where that is a property of its text and not of a moment."""
+        """Write why a problem cannot be evaluated, where its text is the reason, and not the moment."""
         if self._used and fault.reason == "degenerate_input":
             self._write(self._path(problem, draws), {"fault": (fault.reason, str(fault))}, 0)
 
     def _write(self, path: Path, content: dict[str, Any], nbytes: int) -> bool:
-        with suppress(OSError, RuntimeError):  # a full disk costs the next evaluator time, and nothing else
+        with suppress(OSError, RuntimeError):  # a full disk only costs the next evaluator time
             self._make_room(nbytes)
             with replacing(path, 0o600, durable=False) as file:
                 torch.save(content, file)
@@ -125,7 +123,7 @@ class SessionStore:
         return False
 
     def _make_room(self, nbytes: int) -> None:
-        """Delete the files used longest ago until one of `nbytes` more is within what all may have."""
+        """Delete the least recently used files until one of `nbytes` more is within the limit of all."""
         files = []
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
@@ -140,7 +138,5 @@ class SessionStore:
 
 
 def _tensor(memory: Any, size: int) -> torch.Tensor:
-    """Return the first `size` bytes of it, which stay where they are. (pickle's bytes take torch fourteen times as
-    long: it writes them as text.)
-    """
+    """Return the first `size` bytes as a tensor, in place: torch writes bytes as text, fourteen times as slowly."""
     return torch.frombuffer(memory, dtype=torch.uint8, count=size) if size else torch.empty(0, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""One contestant as the referee sees it: its model loaded, its calls in batches, every answer read with care."""
+"""One contestant as the referee sees it: its model loaded, its calls in batches, every answer checked."""
 
 from __future__ import annotations
 
@@ -23,36 +23,40 @@ from cudal1_ray.evaluation.host.kept import KeptProcess
 from cudal1_ray.evaluation.referee.session import HANDED_WINDOWS, ProblemSession, load_request
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
 
-_MUCH_SLOWER = 20  # times the slowest batch that was seen
-_LET_GO_FIRST = 1 << 30  # bytes of one call's inputs
-_MOST_PLACED = 4096  # tensors of one batch
-_NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)  # what reading a forged one may end in
-# A candidate that names one of these only to be waited for gains nothing by it.
+# Longest wait for a batch, as a multiple of the slowest one so far.
+_MUCH_SLOWER = 20
+# Bytes of one call's inputs above which old inputs are freed before new ones are made.
+_LET_GO_FIRST = 1 << 30
+# Most tensors of one batch whose places are listed.
+_MOST_PLACED = 4096
+# Errors in which reading a forged answer may end.
+_NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)
+# Words of code that compiles. A candidate that names one of these only to get more time gains nothing by it.
 _COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
 _COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
-# What times several algorithms in a first call, and keeps to the fastest (cuDNN's own search).
+# Code that times several algorithms in a first call, and keeps to the fastest (cuDNN's own search).
 _TUNES_IN_CALLS = re.compile(r"\bbenchmark\s*=\s*True")
-# What makes streams of its own, or has layers for which cuDNN does.
+# Code that makes streams of its own, or has layers for which cuDNN does.
 _SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalStream|rnn|RNN|gru|GRU|lstm|LSTM")
 
 
 def several_streams(code: str) -> bool:
-    """Return whether the code may run several streams; a candidate that hides that has them run one after another."""
+    """Return whether the code may run several streams; if a candidate hides that, they run one after another."""
     return _SEVERAL_STREAMS.search(code) is not None
 
 
 def compiles_in_calls(code: str) -> bool:
-    """Return whether the first call may take half a minute; to claim that costs a less certain measurement."""
+    """Return whether the first call may take half a minute; claiming that costs a less certain measurement."""
     return _COMPILES_IN_CALLS.search(code) is not None
 
 
 def tunes_in_calls(code: str) -> bool:
-    """Return whether the first call may choose by the clock; for one that claims that others wait during that call."""
+    """Return whether the first call may choose by the clock; if code claims that, others wait during that call."""
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
 def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
-    """Return the seconds for a candidate's import and construction, where the reference's took `reference_s`."""
+    """Return the seconds allowed for a candidate's import and construction, if the reference's took `reference_s`."""
     if _COMPILES.search(code):
         return limits.load_timeout_s
     return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
@@ -63,23 +67,20 @@ class ReferenceFailed(Misbehaviour):
 
 
 class TimedContestant:
-    """A contestant that has loaded its model: calls in batches, every batch seen by the referee's own clocks."""
+    """A contestant that has loaded its model: calls in batches, each batch timed by the referee's own clocks."""
 
     def __init__(
         self, server: ForkServer, session: ProblemSession, code: str, role: str, cores: list[int],
         extensions: Extensions | None = None, process: KeptProcess | None = None, *, streams: bool = False,
     ) -> None:  # fmt: skip
-        """Start a contestant and have it build its model.
-
-        Args:
-            process: one that was there before, and goes on after this contestant is closed.
-            streams: see `ForkServer.spawn`; what is timed against another has what that one has.
+        """Start a contestant and have it build its model. `process`: an existing one, which goes on after this
+        contestant is closed. `streams`: see `ForkServer.spawn`; the two sides of a comparison have the same.
         """
         self.session, self.role, self.process = session, role, process
         self.failed = self._closed = self.called = self._spoilt = False
         self.config: EvaluationConfig = session.config
         self.generation = server.generation
-        self._call_s = 0.0  # that one took at most, by the clock on the wall
+        self._call_s = 0.0  # the longest call so far, by the wall clock
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
@@ -109,7 +110,7 @@ class TimedContestant:
             raise
 
     def ask(self, request: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
-        """Return what `ContestantHandle.ask` does, with the reference's failures as ReferenceFailed."""
+        """Return what `ContestantHandle.ask` returns; raise the reference's failures as ReferenceFailed."""
         try:
             return self.handle.ask(request, timeout_s, doing=doing, fds=fds)
         except Misbehaviour as error:
@@ -126,14 +127,10 @@ class TimedContestant:
         self, variants: list[Variant], seeds: list[int] | None, *,
         reuse: bool = False, late: bool = False, ready: bool = False, unclocked: bool = False, gap: int = 0,
     ) -> None:  # fmt: skip
-        """Lay the inputs of the next calls ready.
-
-        Args:
-            reuse: let the last calls' inputs go first, so that new values come to lie at their addresses; always
-                done with those that are too large to have them twice.
-            late: make each input only when its call's turn comes; with `ready`, before as well.
-            unclocked: for calls without an inner clock.
-            gap: bytes that are taken after the inputs.
+        """Have the inputs of the next calls made. `reuse`: free the last calls' inputs first, so that new values get
+        their addresses; always done with inputs too large to exist twice. `late`: make each input only when its call's
+        turn comes; with `ready`, before as well. `unclocked`: for calls without an inner clock. `gap`: bytes to hold
+        after the inputs.
         """
         reuse = reuse or self.session.own[0].input_bytes > _LET_GO_FIRST
         spoil, self._spoilt = self.session.spoils and not self._spoilt, False
@@ -141,34 +138,32 @@ class TimedContestant:
         self.ask(request, 60.0, "preparing inputs")
 
     def space(self, before: int, after: int, *, reuse: bool) -> None:
-        """Do what can be done before `prepare`: take bytes before the next inputs, unless these come to lie in the old
-        places, have as many ready as will be left after them, and overwrite the last outputs.
+        """Do the part of `prepare` that can be done before it: hold bytes `before` the next inputs, unless these reuse
+        the old places, have as many ready as will be left `after` them, and overwrite the last outputs.
         """
         self.ask(messages.Space(before, after, reuse, self.session.spoils), 60.0, "moving its memory")
         self._spoilt = True
 
     def scatter(self, mib: int, *, reserve_mib: int = 0) -> None:
-        """Let go of inputs and outputs, and make what is allocated next lie `mib` further on, in a piece of memory of
-        `reserve_mib` that is got for it; 0 = in the piece there is.
-        """
+        """Free inputs and outputs; move later allocations by `mib`, in a new piece of `reserve_mib` (0 = the old)."""
         self.ask(messages.Scatter(mib, reserve_mib), 60.0, "moving its memory")
 
     def go(self, calls: int, *, unclocked: bool = False, queued: bool = False, turn: int | None = None) -> list[float]:
         """Run the prepared calls; return the seconds of each, or of all together, by the inner clock (none if
-        `unclocked`). `queued`: on a GPU each is launched before the device begins with it. `turn`: of calls that
-        were prepared `late` only that one, whose turn it is.
+        `unclocked`). `queued`: on a GPU each is launched before the device begins it. `turn`: run only this `late`
+        call.
         """
         limit = self.call_limit_s * max(1, calls)
         if not self.called:
             limit = max(limit, self._first_call_limit_s)
             self.called = True
-        elif self._call_s:  # an endless loop in one of many calls is not waited for as often as there are calls
+        elif self._call_s:  # bounds the wait for an endless loop in one of many calls
             limit = min(limit, self.call_limit_s + _MUCH_SLOWER * calls * self._call_s)
         start = time.monotonic()
         inner: list[int] = self.ask(messages.Go(unclocked, queued, turn), limit, "forward")
         if calls:
             self._call_s = max(self._call_s, (time.monotonic() - start) / calls)
-            if not self.compiles_in_calls:  # extensions are there now, whatever shape comes next
+            if not self.compiles_in_calls:  # extensions exist by now, whatever shape comes next
                 plain_s = self.config.limits.plain_first_call_timeout_s
                 self._first_call_limit_s = min(self._first_call_limit_s, plain_s)
         if len(inner) != (0 if unclocked else 1 if self.config.device == "cpu" else calls):
@@ -176,18 +171,18 @@ class TimedContestant:
         return [time * 1e-9 for time in inner]
 
     def hand_over(self, picks: list[float]) -> None:
-        """Wait until the outputs of all calls, or windows of them, are out of the contestant's hands."""
+        """Wait until the contestant has handed over the outputs of all calls, or windows of them."""
         request = messages.HandOver(picks[:HANDED_WINDOWS], self.session.handed_bytes)
         self.ask(request, 60.0, "handing over outputs")
 
     def handed(self, call: int) -> bytes:
-        """Return the output of one call as `hand_over` got it."""
+        """Return one call's output as `hand_over` received it."""
         room = self.session.handed_bytes
         return bytes(self.out.memory[call * room : (call + 1) * room])
 
     def where(self, calls: int, first: int = 0) -> list[PlacedOutput] | None:
-        """Return where the outputs of all calls from `first` on lie, for `read`; None where a contestant's memory is
-        closed, and where to list so many places takes longer than to hand an output over.
+        """Return where the outputs of all calls from `first` on lie, for `read`; None where the contestant's memory is
+        closed, or where listing the places takes longer than handing an output over.
         """
         tensors = len(self.session.own[0].expected)
         if self.config.device != "cpu" or not self.handle.reads_memory or calls * tensors > _MOST_PLACED:
@@ -198,9 +193,9 @@ class TimedContestant:
         return placed
 
     def read(self, output: PlacedOutput, picks: list[float] | None) -> CallResult:
-        """Return what `fetch` does, without the contestant, which learns nothing of it and cannot act meanwhile."""
+        """Return what `fetch` returns, without the contestant, which does not notice and cannot act meanwhile."""
         try:
-            if output.nbytes(picks) > self.out.size:  # no right answer has so much
+            if output.nbytes(picks) > self.out.size:  # no right answer is as large
                 raise ValueError("more than fits")
             values = output.read(self.handle.read, picks)
         except (Misbehaviour, *_NO_ANSWER) as error:
@@ -209,22 +204,22 @@ class TimedContestant:
         return CallResult(output.structure, values, [tensor.shape for tensor in output.tensors], picks)
 
     def fetch(self, call: int, picks: list[float] | None) -> CallResult:
-        """Return the outputs of one call. `picks`: of large tensors only windows at these places, from 0 to 1."""
+        """Return the outputs of one call; of large tensors only the windows at `picks`, from 0 to 1."""
         answer: messages.Output = self.ask(messages.Fetch(call, picks), 60.0, "handing over outputs")
         if len(answer.shapes) != len(answer.tensors):
             raise NoAnswer("a shape for each output")
         return CallResult(answer.structure, self._read(answer.tensors), answer.shapes, picks)
 
     def fetch_inputs(self, call: int, picks: list[float], into: CallResult) -> None:
-        """Fetch what became of one call's inputs, of large ones at `picks`, and where its output lies; to be called
-        after the outputs of all that is looked at.
+        """Fetch one call's inputs after the call, of large ones at `picks`, and whose memory its output shares; to be
+        called after all outputs have been fetched.
         """
         answer: messages.FetchedInputs = self.ask(messages.FetchInputs(call, picks), 60.0, "handing over inputs")
         into.inputs, into.input_picks = [data for _, data in self._read(answer.tensors)], picks
         into.aliased, into.borrowed = answer.aliased, answer.borrowed
 
     def _read(self, specs: list[TensorSpec]) -> list[tuple[TensorSpec, bytearray]]:
-        """Return the tensors, copied out of the shared region first: what is compared can no longer be changed."""
+        """Return the tensors, copied out of the shared region first, so that no compared value can change any more."""
         if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
             raise NoAnswer("more than fits")
         copies = []
@@ -253,7 +248,7 @@ class TimedContestant:
         self._closed = True
         if self.process is None:
             self.handle.close()
-        elif self.failed:  # it may have left anything in the process
+        elif self.failed:  # it may have left the process in any state
             self.process.drop()
         else:
             self.process.clear()
@@ -262,16 +257,16 @@ class TimedContestant:
 
 @dataclass
 class CallResult:
-    """What one call gave, in the referee's own memory; of large outputs the windows at `picks`, where there are any,
-    and of large inputs those at `input_picks`.
+    """One call's result, in the referee's own memory; of large outputs the windows at `picks`, of large inputs those at
+    `input_picks`.
     """
 
     structure: Any
     outputs: list[tuple[TensorSpec, bytearray]]
-    shapes: list[tuple[int, ...]]  # of the outputs as a whole
+    shapes: list[tuple[int, ...]]  # of the whole outputs
     picks: list[float] | None = None
-    aliased: bool = False  # it shares memory with another call's output
-    borrowed: str = ""  # whose memory it lies in, where that is not its own
+    aliased: bool = False  # whether the output shares memory with another call's
+    borrowed: str = ""  # whose memory the output lies in, where that is not its own
     inputs: list[bytearray] = field(default_factory=list)
     input_picks: list[float] = field(default_factory=list)
 
@@ -284,7 +279,7 @@ class CallResult:
         return sum(len(data) for data in (*self.inputs, *(data for _, data in self.outputs)))
 
     def begins_as(self, handed: bytes) -> bool:
-        """Return whether the same was handed over before, as far as room was: of large outputs the first windows."""
+        """Return whether the output begins as `handed` over, as far as that fitted: a large one by first windows."""
         offset = 0
         for (spec, data), shape in zip(self.outputs, self.shapes, strict=True):
             expected, starts = data, window_starts(math.prod(shape), self.picks and self.picks[:HANDED_WINDOWS])

@@ -1,10 +1,10 @@
 """The speedup at which the calls of two sides agree most, with its interval.
 
 On a GPU the times of one call have several heights: the core that launches has two speeds, some places in memory are
-faster than others, now and then a call is held up. Means and medians of such a mixture wander with the shares that each
-side happened to get; its form is the same for both. So one side's log times are shifted along the other's until most of
-them coincide: the mode of all differences between two calls, or the Hodges-Lehmann estimate with Welsch's redescending
-loss (Holland and Welsch 1977). Of references against themselves errors are a third of the trimmed mean's
+faster than others, now and then a call is held up. Means and medians of such a mixture vary with the shares that each
+side happened to get, but its form is the same for both. So one side's log times are shifted along the other's until
+most of them coincide: the mode of all differences between two calls, or the Hodges-Lehmann estimate with Welsch's
+redescending loss (Holland and Welsch 1977). Between a reference and itself its errors are a third of the trimmed mean's
 (benchmarks/evaluator/noise.py).
 """
 
@@ -17,18 +17,18 @@ import numpy as np
 
 from cudal1_ray.evaluation.timing.statistics import Interval
 
-_WIDTH = 0.03  # of a log time within which two calls agree (the kernel's standard deviation)
-_BIN = 0.0025  # of the histograms of log times
-_LATEST = 0.9  # share of a side's calls that are looked at; the slowest were held up
+# Log time within which two calls agree (the kernel's standard deviation).
+_WIDTH = 0.03
+# Log time of a bin of the histograms.
+_BIN = 0.0025
+# Share of a side's calls that count; the slowest ones were held up.
+_LATEST = 0.9
 _RESAMPLINGS = 40
 
 
 def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequence[float]], seed: int) -> Interval:
-    """Return the interval of log(t(reference) / t(candidate)).
-
-    Args:
-        references: seconds of each call, batch by batch; so are `candidates`, which may have another number of calls.
-        seed: of the resampling of batches that the interval comes from.
+    """Return the interval of log(t(reference) / t(candidate)), from seconds of each call, batch by batch; the sides may
+    have different numbers of calls. `seed`: for resampling the batches, from which the interval comes.
     """
     pairs = len(references)
     if pairs == 0:
@@ -48,7 +48,7 @@ def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequen
         return Interval(centre, math.inf, pairs)
     drawn = np.random.default_rng(seed).multinomial(pairs, np.full(pairs, 1 / pairs), size=_RESAMPLINGS)
     peaks = _peaks(drawn @ ours, drawn @ theirs, kernel, size)
-    # Around the estimate, not around their mean: what jumps from one height to another is sure of neither.
+    # Around the estimate, not around their mean: an estimate that jumps between heights is sure of neither.
     return Interval(centre, 2 * float(np.sqrt(np.mean((peaks - centre) ** 2))), pairs)
 
 
@@ -58,10 +58,8 @@ def _histogram(logs: np.ndarray, lowest: float, highest: float, bins: int) -> np
 
 
 def _peaks(ours: np.ndarray, theirs: np.ndarray, kernel: np.ndarray, size: int) -> np.ndarray:
-    """Return the shifts of `theirs` at which two smoothed histograms overlap most; between bins by a parabola.
-
-    Args:
-        ours: the histograms' Fourier transforms, frequencies along the last axis; so are `theirs`.
+    """Return the shifts of `theirs` at which two smoothed histograms, given by their Fourier transforms along the last
+    axis, overlap most; between bins by a parabola.
     """
     overlap = np.fft.irfft(ours * np.conj(theirs) * kernel, size)
     top = overlap.argmax(-1)[..., None]

@@ -1,8 +1,8 @@
-"""Whether a gain is a candidate's own: the device left to the reference as it was, no later call known beforehand, and
-seen where no clock of the candidate's runs.
+"""Whether a gain is a candidate's own: it left the device to the reference as it was, knew no later call beforehand,
+and shows the gain where no clock of its own runs.
 
-What only clocks say is a doubt, not a proof: a busy machine can do it to an honest candidate. So no candidate is
-refused that can be charged for it instead, and none by one process alone (`TimingDoubt`).
+A sign that only clocks show is a doubt, not a proof: a busy machine can cause it for an honest candidate. So no
+candidate is refused that can be charged for it instead, and none by one process alone (`TimingDoubt`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,28 @@ from cudal1_ray.evaluation.timing.pace import even_pairs
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.statistics import median, spread
 
-_SLOWED = 1.5  # times its own time: a reference that takes so long beside a candidate has been hindered by it
-SMALL_GAIN = 1.1  # speedup up to which a busy machine makes one out of nothing
-PATIENCE = 12  # times the budget, by the clock on the wall
-_MOST_BUDGETS = 3  # times the budget, by the clock on the wall, that a doubt may take on a GPU while all others wait
-CONFIRMING_PAIRS = 12  # further pairs before a candidate is refused
-_OF_CACHES = 0.3  # share of a call by which inputs that come late may make it longer
-_COPIED_BEFORE_S = 5e-6  # by which launches may be slower, after an input was copied to a GPU, than the reference's are
-_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # the former in any case, further ones while they do not take too long
-# Pairs of batches that only the evaluator times: at least so many, or so few where they agree on the gain beyond four
-# standard errors, and at most so many.
+# Shortest time of a reference hindered by a candidate beside it, as a multiple of its own time.
+_SLOWED = 1.5
+# Largest speedup that a busy machine makes out of nothing.
+SMALL_GAIN = 1.1
+# Longest wait, as a multiple of the budget, by the wall clock.
+PATIENCE = 12
+# Longest doubt on a GPU, while all others wait, as a multiple of the budget, by the wall clock.
+_MOST_BUDGETS = 3
+# Further pairs of batches before a candidate is refused.
+CONFIRMING_PAIRS = 12
+# Share of a call by which late inputs may make it longer.
+_OF_CACHES = 0.3
+# Seconds by which launches after a copy of an input to a GPU may be slower than the reference's.
+_COPIED_BEFORE_S = 5e-6
+_LATE_PAIRS, _MOST_LATE_PAIRS = 5, 25  # taken in any case, and at most while further ones do not take too long
+# Pairs of batches that only the evaluator times: the fewest, the fewest where they agree on the gain beyond four
+# standard errors, and the most.
 _FEWEST_UNCLOCKED, _FEWEST_CLEAR, _MOST_UNCLOCKED = 8, 5, 300
-_SHOWN_SHARE = 0.4  # of a claimed saving, which must show in calls without a clock of their own
-_COLD_S = 2e-6  # by which such a call may suffer more than the reference's from caches that others used meanwhile
+# Share of a claimed saving that must show in calls without a clock of their own.
+_SHOWN_SHARE = 0.4
+# Seconds by which a call without a clock may suffer more than the reference's from caches that others used.
+_COLD_S = 2e-6
 
 Sides = tuple[list[Batch], list[Batch]]  # of the reference and of the candidate
 
@@ -41,8 +50,8 @@ class TimingDoubt(Misbehaviour):
 
 
 def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> None:
-    """Raise TimingDoubt where the reference is slower beside the candidate: on CUDA work that the candidate left on the
-    device does that; on the CPU its own clock is counted.
+    """Raise TimingDoubt where the reference is slower beside the candidate: on CUDA, work that the candidate left on
+    the device causes that; on the CPU the reference's own CPU time is counted.
     """
     if session.config.device == "cpu":
         return
@@ -55,23 +64,20 @@ def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> Non
 
 @dataclass(frozen=True)
 class ForeknowledgeGain:
-    """What a candidate's call takes longer where it cannot know of later ones, seconds."""
+    """How much longer a candidate's call takes where it cannot know later ones, in seconds."""
 
     extra: float
     error: float  # its standard error
     call: float  # of a call whose later ones can be known
-    allowed: float  # by which a call may be longer that knows of nothing
+    allowed: float  # by which a call that knows nothing of later ones may be longer
 
     @classmethod
     def of(
         cls, together: Sequence[list[float]], late: Sequence[list[float]], allowed: float = 0.0
     ) -> ForeknowledgeGain:
-        """Return the gain that pairs of batches show.
-
-        Args:
-            together: seconds of a call in batches whose inputs all lie ready, of reference and candidate, in pairs.
-            late: the same where each input was made when its turn came, which takes both of them equally long.
-            allowed: seconds that late inputs may take beyond `_OF_CACHES` of a call.
+        """Return the gain that pairs of batches show, in seconds of a call of reference and candidate. `together`: all
+        inputs lie ready; `late`: each input was made when its turn came, which takes both equally long. `allowed`:
+        seconds that late inputs may take beyond `_OF_CACHES` of a call.
         """
         # Pair by pair, since a core's speed changes from one to the next.
         more = [[theirs - ours for ours, theirs in zip(*sides, strict=True)] for sides in (late, together)]
@@ -85,7 +91,7 @@ class ForeknowledgeGain:
 
     @property
     def likely(self) -> float:
-        """Return the seconds a call that are likely owed to later calls; 0.0 for what caches alone may do."""
+        """Return the seconds a call that are likely gained from later calls; 0.0 for what caches alone may do."""
         return self.extra if self.extra > self.allowed else 0.0
 
     @property
@@ -95,14 +101,14 @@ class ForeknowledgeGain:
 
 
 def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
-    """Return the seconds a call to be charged: code that treats the inputs of a whole batch at once gains nothing where
-    they come one by one, and is refused; where that is likely and not sure, what it gains so does not count.
+    """Return the seconds a call to be charged. Code that processes the inputs of a whole batch at once gains nothing
+    where they come one by one, and is refused; where that is likely and not sure, that gain does not count.
 
-    To make an input between two calls also empties a core's caches, which slows one kind of code more than another.
-    Code that is as slow where that is done for nothing knew nothing, but is not credited as faster than it is then.
+    Making an input between two calls also empties a core's caches, which slows some code more than other. Code that is
+    as slow where an input is made for nothing knew nothing, but is not credited as faster than it is then.
     """
     config = pairs.session.config
-    on_cpu = config.device == "cpu"  # elsewhere all others wait meanwhile
+    on_cpu = config.device == "cpu"  # on a GPU all others wait meanwhile
     late: Sides = ([], [])
     ready: Sides = ([], [])
 
@@ -124,7 +130,7 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
         more(late, _LATE_PAIRS)
     if not gain.sure:
         return gain.likely
-    for _ in range(CONFIRMING_PAIRS):  # before it is refused, again, at a time that is the same for all ways
+    for _ in range(CONFIRMING_PAIRS):  # before a refusal, all ways again, at the same time
         pairs.another()
         more(late, 1)
         more(ready, 1)
@@ -139,9 +145,8 @@ def foreknowledge_s(pairs: Pairs, together: Callable[[], Sides]) -> float:
 
 @dataclass(frozen=True)
 class UnclockedSaving:
-    """What a candidate saves in calls that are timed from outside, until their outputs have been handed over.
-
-    Such a time holds messages and copies too, the same for both sides: only differences of pairs say anything.
+    """The saving of a candidate in calls that are timed from outside, until their outputs have been handed over. Such a
+    time includes messages and copies, the same for both sides: only differences of pairs show anything.
     """
 
     saving: float  # seconds a call
@@ -155,7 +160,7 @@ class UnclockedSaving:
         return cls(median(differences), 1.25 * spread(differences) / math.sqrt(max(1, len(differences))))
 
     def confirms(self, claimed: float, errors: float = 2.0) -> bool:
-        """Return whether at least `_SHOWN_SHARE` of what the inner clock claims is true, by so many standard errors."""
+        """Return whether `_SHOWN_SHARE` or more of the inner clock's claim is true, by `errors` standard errors."""
         return self.saving - errors * self.error >= _SHOWN_SHARE * claimed
 
     def settled(self, claimed: float) -> bool:
@@ -164,17 +169,14 @@ class UnclockedSaving:
 
     def refutes(self, claimed: float) -> bool:
         """Return whether the claim is wrong, even with `_COLD_S` added: a first call after some microseconds of other
-        work is slower, and not equally so for all code.
+        work is slower, and not equally for all code.
         """
         return self.saving + 3 * self.error + _COLD_S < _SHOWN_SHARE * claimed
 
 
 def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
-    """Return the seconds a call to be charged. What a candidate saves a call must show where no clock of its own is
-    running; a clear case takes few batches.
-
-    Args:
-        small: what it claims is so little that it is taken away, not held against it.
+    """Return the seconds a call to be charged: a saving must show where no clock of the candidate's runs; a clear case
+    takes few batches. `small`: the claim is small enough to be taken away, instead of held against the candidate.
     """
     seconds: list[list[float]] = []
     paces: list[list[float]] = []

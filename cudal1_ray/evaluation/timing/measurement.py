@@ -41,22 +41,36 @@ from cudal1_ray.evaluation.timing.statistics import (
 from cudal1_ray.evaluation.timing.steady import SelectedBatches, mostly_launches, select
 from cudal1_ray.evaluation.verdict import ProcessPair
 
-_LONG_BUDGETS = 6  # times the budget, where calls are so long that one is spent after few of them
-_PATIENT_BUDGETS = 2  # times the budget, where another process was at work on the device, or the core was slow
-_LOOK_EVERY = 4  # pairs: an interval of a GPU's calls takes as long as one
-_MOST_LAUNCH_SPREAD = 0.009  # of a log speedup, however short the calls are
+# Longest measurement, in budgets, of calls so long that one budget is spent after few of them.
+_LONG_BUDGETS = 6
+# Longest measurement, in budgets, where another process was at work on the device, or the core was slow.
+_PATIENT_BUDGETS = 2
+# Pairs between two estimates on a GPU, where computing an interval takes as long as one pair.
+_LOOK_EVERY = 4
+# Largest spread of a log speedup due to launches, however short the calls are.
+_MOST_LAUNCH_SPREAD = 0.009
 _SHORTEST_S = 1e-9
-_NEAR = 0.06  # to 0, of a log speedup
-_SMALL_SHIFT = 0.05  # of a log speedup: as likely as not it is the processes'
-_FASTER = math.log(1.01)  # what counts as faster (the paper's last column)
-_LUCKY = 0.12  # what some kernels gain, or lose, by the places that their process has got for as long as it lives
-_ALIKE = 0.05  # by which a log speedup may exceed one that was shown, however wide its interval
-_SLOW_CORE = 1.2  # times the reference's shortest time: processes differ by less
-_SLOW_PACE = 1.25  # times the shortest pace of a core: so slow a one takes 2% from the speedup of a call of 0.9 ms
-_KNOWN_BEFORE = 4  # processes that what is known of their spread counts for
-_FEWEST_TO_LEAVE = 3  # pairs of batches, before their interval says that a candidate is slower
+# Distance from 0 of a log speedup that is near it.
+_NEAR = 0.06
+# Largest log speedup that is as likely as not due to the processes.
+_SMALL_SHIFT = 0.05
+# Log speedup that counts as faster (the paper's last column).
+_FASTER = math.log(1.01)
+# Log speedup that some kernels gain, or lose, by the places that their process has for as long as it lives.
+_LUCKY = 0.12
+# Most by which a log speedup may exceed one that was shown, however wide its interval.
+_ALIKE = 0.05
+# Reference's time on a slow core, as a multiple of the shortest: processes differ by less.
+_SLOW_CORE = 1.2
+# Pace of a slow core, as a multiple of the shortest: it takes 2% from the speedup of a call of 0.9 ms.
+_SLOW_PACE = 1.25
+# Number of processes that prior knowledge of their spread counts for.
+_KNOWN_BEFORE = 4
+# Fewest pairs of batches before their interval may show that a candidate is slower.
+_FEWEST_TO_LEAVE = 3
 _FAR_SLOWER = math.log(1 / 3)
-_SURELY_NONE = 0.75  # of the half width that is wanted
+# Share of the wanted half width up to which a log speedup is surely no gain.
+_SURELY_NONE = 0.75
 
 
 @dataclass(frozen=True)
@@ -70,20 +84,18 @@ class Measurement:
     ratios: tuple[float, ...]  # of each pair of batches, in the order measured
     bucket_speedups: tuple[float, ...] = ()
     steady: bool = True  # see `SelectedBatches`
-    shown: float = 0.0  # log speedup up to which nothing that was tried has refuted it, here or in an earlier process
+    shown: float = 0.0  # log speedup up to which no check has refuted it, here or in an earlier process
     core_s: float = 0.0  # see `LaunchCore.pace_s`
     device_s: tuple[float, float] = (0.0, 0.0)  # see `Pairs.device_times`
-    device_speedup: float = 0.0  # of all processes where that was measured
-    processes: tuple[ProcessPair, ...] = ()  # of several, each one's
+    device_speedup: float = 0.0  # of all processes in which that was measured
+    processes: tuple[ProcessPair, ...] = ()  # each one's, of several
     remeasured: tuple[float, ...] = ()  # the speedups of all measurements, where there had to be several
 
 
 def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
-    """Return one measurement out of those of several pairs of processes.
-
-    Where a process happens to lie in memory changes its speed by some percent for as long as it lives: only the spread
-    between processes shows that, so the interval is at least as wide as theirs. What is known of that spread beforehand
-    (`timing.process_spread`) stands in for that of many.
+    """Return one measurement out of those of several pairs of processes. A process's places in memory change its speed
+    by some percent for as long as it lives: only the spread between processes shows that, so the interval is at least
+    as wide as theirs. Prior knowledge of that spread (`timing.process_spread`) stands in for that of many.
     """
     counted = _counted(parts, timing)
     ratios = tuple(ratio for part in counted for ratio in part.ratios)
@@ -107,10 +119,9 @@ def combine(parts: list[Measurement], timing: TimingConfig) -> Measurement:
 
 
 def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Return whether another fresh pair of processes is worth its time. As many as configured always are; further ones
-    where the speedup is not known as well as is wanted at its size, by what such pairs usually differ and by what
-    these did; and many where a gain of some percent shows that may be none: chance makes such, and it must go on
-    showing.
+    """Return whether another fresh pair of processes is worth its time: always up to the configured number; then if the
+    speedup is not known as well as wanted at its size, by the usual spread of such pairs and by theirs; and often if a
+    gain of some percent shows that may be none: chance makes such gains, and they must go on showing.
     """
     taken, least = len(parts), max(1, timing.contestants)
     steady = len(_steady(parts, timing))
@@ -118,16 +129,16 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
         return taken < max(least, timing.most_contestants)
     counted = _counted(parts, timing)
     centre = combine_intervals([part.interval for part in counted]).centre
-    # Code that launches less gains by a slow core; what is larger is confirmed anyway. A device that had just recovered
-    # from a fault made one process far slower, once.
+    # Code that launches less gains by a slow core; larger gains are confirmed anyway. A device that had just recovered
+    # from a fault once made one process far slower.
     lucky = -_FAR_SLOWER if _launch_bound(counted, timing) else _LUCKY if timing.process_spread else 0.0
     if taken == 1 and (centre < _FAR_SLOWER or 0 < centre < lucky):
         return timing.most_contestants > 1
     own, between = _within(counted), _apart(counted, timing)
     width = max(own, between)
     gain = _SURELY_NONE * timing.half_width < centre <= _SMALL_SHIFT and centre - width < _FASTER
-    lonely = steady == 1 < taken  # of several only one had a fast core
-    # More processes show most where it is they that differ.
+    lonely = steady == 1 < taken  # only one of several had a fast core
+    # More processes help most where the processes differ.
     near_1 = timing.most_near_1 if gain and between >= own else timing.most_near_1 // 2 if gain or lonely else 0
     if taken >= max(least, timing.most_contestants, near_1):
         return False
@@ -136,12 +147,12 @@ def wants_another(parts: list[Measurement], timing: TimingConfig) -> bool:
 
 
 def _within(parts: list[Measurement]) -> float:
-    """Return half the width of their mean's interval, by what each part's own calls show."""
+    """Return half the width of the mean's interval, by what each part's own calls show."""
     return math.sqrt(sum(part.interval.half_width**2 for part in parts)) / len(parts)
 
 
 def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
-    """Return half the width of the 95% interval of log speedups that come of several processes."""
+    """Return half the width of the 95% interval of log speedups, by the spread of several processes."""
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
     deviation = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
@@ -150,14 +161,11 @@ def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
-    """Return whether the reference should have a process of its own as well.
+    """Return whether the reference should have a process of its own as well; `parts`: what the same code showed before.
 
-    It should where launches are compared, at which one process is some percent faster than another for good: all parts
-    of a measurement would have the same of the one that lives on, and no interval would show it. And where a small gain
-    or loss was seen, which may come of where its tensors lie.
-
-    Args:
-        parts: what the same code showed before, in whichever measurement.
+    It should where launches are compared, in which one process is some percent faster than another for good: all parts
+    of a measurement would share the reused process, and no interval would show that. And where a small gain or loss was
+    seen, which may be due to where its tensors lie.
     """
     if not parts:
         return False
@@ -176,8 +184,8 @@ def _counted(parts: list[Measurement], timing: TimingConfig) -> list[Measurement
 
 
 def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]:
-    """Return the parts on a core as fast as any of them had, which one that was slow throughout could not know: by its
-    pace, and where launches count by the reference's time.
+    """Return the parts on a core as fast as the fastest, by its pace, and where launches count by the reference's time:
+    a part that was slow throughout does not show that itself.
     """
     pace_s = _SLOW_PACE * min((part.core_s for part in parts if part.core_s), default=0.0)
     steady = [part for part in parts if part.steady and part.core_s <= pace_s]
@@ -190,7 +198,7 @@ def _steady(parts: list[Measurement], timing: TimingConfig) -> list[Measurement]
 @dataclass(frozen=True)
 class Estimate:
     """What the batches so far show: which of them count, the charged seconds of each, of reference and candidate, their
-    interval, and what the candidate does while no clock is running.
+    interval, and the candidate's work while no clock runs.
     """
 
     selection: SelectedBatches
@@ -222,10 +230,8 @@ def on_cpu(
 
 
 def on_gpu(selection: SelectedBatches) -> tuple[list[float], list[float], Interval, UnclockedWork]:
-    """Return what `on_cpu` does. What a candidate does beside its events, and outside its window, is added to every
-    batch.
-
-    Chance makes small gains, and what takes one away is to make no loss of it: the charge is at most the gain then.
+    """Return what `on_cpu` returns. What a candidate does beside its events, and outside its window, is added to every
+    batch. Chance makes small gains, and taking one away must not make it a loss: then the charge is at most the gain.
     """
     charged, sides, launches = selection.charged, selection.sides, selection.launches
     calls = sides[1][0].calls
@@ -252,11 +258,10 @@ def on_gpu(selection: SelectedBatches) -> tuple[list[float], list[float], Interv
 
 
 def _agreement(sides: Sides, charge_s: float, *, launches: bool = True) -> Interval:
-    """Return the interval with so many seconds added to every call of the candidate's, whose times may be forged and
-    zero.
+    """Return the interval with `charge_s` added to every call of the candidate, whose times may be forged and zero.
 
-    Kernels that are slower in some places in memory than in others (not `launches`) have no time of their own that
-    most calls agree on: as many pairs show the one as the other, and the mean is surer.
+    Kernels that are slower in some places in memory than in others (not `launches`) have no time that most calls agree
+    on: as many pairs show one as another, and the mean is surer.
     """
     ours = [batch.times for batch in sides[0]]
     theirs = [[max(_SHORTEST_S, time_s + charge_s) for time_s in batch.times] for batch in sides[1]]
@@ -291,7 +296,7 @@ def _until_narrow_enough(pairs: Pairs) -> Estimate:
             return estimate
         if selection.steady and counted >= _FEWEST_TO_LEAVE and interval.high < timing.leave_below:
             return estimate
-        # Beside a process that is at work all the time calls are long, and more of them tell nothing.
+        # Beside a process that is always at work calls are long, and more of them show nothing new.
         few = counted < timing.least_pairs and spent < (_LONG_BUDGETS if selection.steady else _PATIENT_BUDGETS)
         patient = (few or not selection.steady and spent < _PATIENT_BUDGETS) and time.monotonic() < deadline
         if n >= timing.max_pairs or (n >= 3 and (over and not patient or pairs.used_up())):
@@ -299,20 +304,15 @@ def _until_narrow_enough(pairs: Pairs) -> Estimate:
 
 
 def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> Measurement:
-    """Return what pairs of batches show, as many as make the interval narrow enough.
-
-    Args:
-        confirmed: the largest `Measurement.shown` of earlier measurements of this code, 0.0 = none.
-        streams: one of the two may run several at once, which nothing that one of them waits for keeps back.
-
-    Raises:
-        TimingDoubt: what the clocks reveal.
+    """Return what pairs of batches show, as many as make the interval narrow enough; raise TimingDoubt for what the
+    clocks reveal. `confirmed`: the largest `Measurement.shown` of earlier measurements of this code, 0.0 = none.
+    `streams`: one of the two may run several streams at once, which no wait for one of them holds back.
     """
     session, calls = pairs.session, pairs.calls
     timing, on_cpu = session.config.timing, session.config.device == "cpu"
     estimate = _until_narrow_enough(pairs)
     if estimate.unclocked.reason:
-        # A few looks on a busy machine may all have been unlucky: none is refused before many more agree.
+        # A few readings on a busy machine may all have been unlucky: none is refused before many more agree.
         for _ in range(CONFIRMING_PAIRS):
             pairs.another(looking=True)
         estimate = Estimate.of(pairs)
@@ -329,7 +329,7 @@ def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> M
         if not on_cpu and saved_s > 0:
             small = saved_s < (1 - 1 / SMALL_GAIN) * median(ours)
             charge_s += calls * unseen_gain_s(pairs, saved_s / calls, small=small)
-        if charge_s:  # nothing was shown: the next process is asked as well
+        if charge_s:  # nothing was shown, so the next process is checked as well
             interval = replace(interval, centre=interval.centre - math.log1p(charge_s / median(theirs)))
             theirs = [time_s + charge_s for time_s in theirs]
         else:

@@ -1,9 +1,9 @@
-"""How fast a core runs at this moment.
+"""The speed of a core at this moment.
 
-Cores of a virtual machine are often halves of real ones: what a stranger runs on the other half makes everything here
-slower by a third, for some milliseconds or seconds at a time. On a GPU a short call is mostly its launch, so that such
-a change between two batches looks like a speedup of 1.5. The referee measures it with a loop of its own, on the core
-that launches, and times that it takes from outside are not compared where they ran at different paces.
+Cores of a virtual machine are often halves of real ones: work on the other half slows everything here by a third, for
+some milliseconds or seconds at a time. On a GPU a short call is mostly its launch, so such a change between two batches
+looks like a speedup of 1.5. The referee measures the pace with a loop of its own, on the core that launches, and does
+not compare times that it takes from outside if they ran at different paces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from statistics import median_low
 
 _TURNS = range(1500)
-_EVEN = 1.1  # paces further apart than that are different ones; the same one is seen within some percent
+# Ratio of two paces above which they are different; the same one is seen within some percent.
+_EVEN = 1.1
 
 
 def pace() -> float:
@@ -30,10 +31,8 @@ def pace() -> float:
 
 
 def even_pairs(paces: list[list[float]]) -> list[int]:
-    """Return the numbers of the pairs that ran at one pace, and at least the more even half of all.
-
-    Args:
-        paces: of each pair, all that were seen before and after its batches; empty where none were looked at.
+    """Return the numbers of the pairs that ran at one pace, and at least the more even half of all. `paces`: those seen
+    before and after each pair's batches; empty where none were measured.
     """
     uneven = [max(around) / min(around) if around else 1.0 for around in paces]
     limit = max(_EVEN, median_low(uneven)) if uneven else 0.0
@@ -42,7 +41,7 @@ def even_pairs(paces: list[list[float]]) -> list[int]:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Keep this thread on `core`, not those that it started; where that is not allowed, and for -1, nothing changes."""
+    """Keep this thread, not those that it started, on `core`; change nothing for -1, or where that is not allowed."""
     before = os.sched_getaffinity(0)
     if core >= 0:
         move_to(core)
@@ -60,7 +59,7 @@ def move_to(core: int) -> None:
 
 
 def fastest_core(cores: set[int], rounds: int = 40) -> int:
-    """Return the one of `cores` that ran fastest most of the time while all of them were tried in turn."""
+    """Return the core of `cores` that ran fastest most of the time while all of them were tried in turn."""
     paces: dict[int, list[float]] = {core: [] for core in cores}
     for _ in range(rounds):
         for core in cores:

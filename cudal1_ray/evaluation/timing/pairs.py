@@ -25,28 +25,34 @@ from cudal1_ray.evaluation.timing.clocks import Batch
 from cudal1_ray.evaluation.timing.statistics import median
 from cudal1_ray.evaluation.timing.stopwatch import WARM_UP_CALLS, CheckedCalls, Stopwatch, batch_calls, warm_up
 
-_CHECKED_SHARE = 0.34  # of the timed batches, whose outputs are compared; of two batches they always are
-_CHECKED_CALLS = 8  # of such a batch, at most; one always is
-_CHECKED_BYTES = 512 << 10  # of their inputs and outputs together, at most
-_MOST_WAITING = 256 << 20  # bytes of outputs that wait to be compared
-_FARTHEST_MIB = 128  # by which memory moves on a GPU
-_MOST_SPACING = 8 << 20  # bytes, on the CPU
-_MOST_ROOM_MIB = 2048  # in one piece, for tensors that move
-_QUESTION_EVERY = 8  # pairs, on an average, until one of the trials is asked again
-# Calls before those that are looked at, for so many seconds of the reference's: the first ones of a batch of launches
-# may take four times as long as the later ones.
+# Share of the timed batches whose outputs are compared; those of the first two always are.
+_CHECKED_SHARE = 0.34
+# Most calls of a checked batch whose outputs are compared; one always is.
+_CHECKED_CALLS = 8
+# Most bytes of the inputs and outputs of these calls together.
+_CHECKED_BYTES = 512 << 10
+# Most bytes of outputs that wait to be compared.
+_MOST_WAITING = 256 << 20
+# Farthest move of memory on a GPU, MiB.
+_FARTHEST_MIB = 128
+# Most bytes held before or after the inputs on the CPU.
+_MOST_SPACING = 8 << 20
+# Most MiB in one piece for tensors that move.
+_MOST_ROOM_MIB = 2048
+# Pairs, on average, until one of the trials is asked again.
+_QUESTION_EVERY = 8
+# Most calls before those that count, and seconds of the reference's calls that they take: the first calls of a batch of
+# launches may take four times as long as the later ones.
 _MOST_LEADING, _LEADING_S = 8, 2e-3
-_QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first of which shows how long launching takes
+_QUEUED_CALLS, _QUEUED_BATCHES = 8, 7  # the first batch shows how long launching takes
 
 
 class Pairs:
-    """Pairs of batches of one reference and one candidate, in an order that cannot be foreseen, and what they showed.
+    """Pairs of batches of one reference and one candidate, in an unforeseeable order, and what they showed. Created
+    before its owner measures alone: warming up takes as long as some pairs, and disturbs no other evaluator.
 
-    Made before its owner measures alone: warming up takes as long as some pairs, and disturbs no other.
-
-    Args:
-        stay_fast: called before each pair, for all to be on a fast core.
-        turn: held around what is run until then; memory is had without it, since a driver may take long for that.
+    `stay_fast`: called before each pair, to move all to a fast core. `turn`: held around calls before the measurement;
+    memory is allocated without it, since a driver may take long for that.
     """
 
     def __init__(
@@ -76,8 +82,8 @@ class Pairs:
         others = [trial for trial in session.trials if trial.kind != "own" and not trial.other_batch]
         self._questions, self._asked = chance.sample(others, len(others)), 0
         self._next_question = chance.randrange(1, _QUESTION_EVERY) if others else -1
-        # On the CPU a contestant copies its inputs from where the referee wrote them, and that is all: to make them
-        # takes as long as many a call, and code that works ahead meanwhile hides in that.
+        # On the CPU a contestant only copies its inputs from where the referee wrote them: making them takes as long as
+        # many a call, and code that works ahead would hide in that time.
         fit = session.config.device == "cpu" and self.calls <= self._inputs.most_written
         self._written_out = self.calls if fit else 0
         self._waiting: list[Callable[[], None]] = []
@@ -88,7 +94,7 @@ class Pairs:
         return self._inputs.used_up(self.calls)
 
     def another(self, *, looking: bool = False) -> None:
-        """Take one more pair; the first one warms the caches and is dropped. Misbehaviour where its output is wrong."""
+        """Take one more pair; the first one warms the caches and is dropped. Raise Misbehaviour for a wrong output."""
         session, chance = self.session, self._chance
         if self._moves and self._run and self._run % self._moves == 0:
             self._scatter()
@@ -107,7 +113,7 @@ class Pairs:
     def _run_both(
         self, variants: list[Variant], seeds: list[int] | None, look: CheckedCalls | None, **how: Any
     ) -> tuple[Batch, Batch]:
-        """Run one batch of each side, in an order by chance, and compare what was looked at."""
+        """Run one batch of each side, in random order, and compare the outputs that were read."""
         self._stay_fast()
         spacers = self._spacers()
         results = {
@@ -121,9 +127,8 @@ class Pairs:
         return self._chance.sample((0, 1), 2)
 
     def _ask(self, sides: tuple[int, ...] = (0, 1)) -> None:
-        """Ask one of the trials between two batches: code that is right while it is checked, and then only for inputs
-        like those that are timed, does not know when that comes. The reference answers too, so that both have done the
-        same.
+        """Ask one of the trials between two batches, at a time unknown to code that is right while it is checked, and
+        then only for inputs like those that are timed. The reference answers, too, so that both have done the same.
         """
         trial = self._questions[self._asked % len(self._questions)]
         self._asked += 1
@@ -137,41 +142,38 @@ class Pairs:
                 self._later(fetched.nbytes, partial(_check_answer, self.session, trial, fetched))
 
     def ask_the_rest(self) -> None:
-        """Ask the candidate the trials that are left: no process is done before it has answered all."""
+        """Ask the candidate the remaining trials: no process ends before it has answered all."""
         while self._asked < len(self._questions):
             self._ask(sides=(1,))
         self.compare_waiting()
 
     def _spacers(self) -> tuple[int, int]:
-        """Draw bytes to take before and after the inputs: on the CPU code that is bound by memory is up to a tenth
-        faster in one place than in another, and all processes that a server forks have their tensors in the same
-        places. The same for both sides: it takes time.
+        """Draw bytes to hold before and after the inputs of both sides, since that takes time: on the CPU memory-bound
+        code is up to a tenth faster in one place than in another, and all forks of a server use the same places.
         """
         if self.session.config.device != "cpu":
             return 0, 0
         return self._chance.randrange(_MOST_SPACING), self._chance.randrange(_MOST_SPACING)
 
     def _scatter(self, reserve_mib: int = 0) -> None:
-        """Let the tensors of both lie elsewhere: some kernels are a tenth slower in one place than in another, and a
-        process that gets a good one keeps it.
-        """
+        """Move both sides' tensors: some kernels are a tenth slower in some places, and a process keeps its place."""
         for watch in self._watches:
             watch.contestant.scatter(2 * self._chance.randint(1, _FARTHEST_MIB // 2), reserve_mib=reserve_mib)
             watch.forget()
 
     def _room_mib(self) -> int:
         """Return the MiB for a batch and the one before it, and as much again for what calls need meanwhile; 0 = too
-        much, and large tensors lie in good and bad places at once.
+        much: large tensors lie in good and bad places at once.
         """
         trial = self.session.own[0]
         room_mib = 3 * (self.calls * (trial.input_bytes + trial.output_bytes) >> 20) + 64 + _FARTHEST_MIB
         return room_mib if room_mib <= _MOST_ROOM_MIB else 0
 
     def late_inputs(self, number: int, *, ready: bool = False) -> tuple[list[Batch], list[Batch]]:
-        """Return batches of both in which no code can know a later call's input, which is not there yet, nor how it was
-        made. With `ready` it is there, and all else the same. On the CPU each is written when the call
-        before it has been answered. On a GPU they are made between two calls, and others go before them: the first
-        calls of a batch may take four times as long as the later ones, and few such inputs fit.
+        """Return batches of both in which no code can know a later call's input, which does not exist yet, nor how it
+        was made. With `ready` it exists, and all else is the same. On the CPU each input is written when the call
+        before it has been answered. On a GPU inputs are made between two calls, and other calls go before them: the
+        first calls of a batch may take four times as long as the later ones, and few such inputs fit.
         """
         sides: tuple[list[Batch], list[Batch]] = ([], [])
         inputs, on_cpu = self._inputs, self.session.config.device == "cpu"
@@ -191,23 +193,21 @@ class Pairs:
         return sides
 
     def unclocked_calls(self) -> tuple[list[float], list[float]]:
-        """Return the seconds of one call of both, timed from outside alone, and all paces around them.
-
-        Of several calls in a row: the first finds the core's caches full of the referee's own code, which costs one
-        kind of code more than another.
+        """Return the seconds of one call of both, timed from outside alone, and all paces around them. Several calls
+        run in a row: the first finds the core's caches full of the referee's own code, which costs some code more than
+        other.
         """
         variants, seeds = self._inputs.renew(min(self.calls, HANDED_CALLS))
         number, picks = self._chance.randrange(len(variants)), random_picks(self._chance)
         self._stay_fast()
         both = {side: self._watches[side].unclocked(variants, seeds, number, picks) for side in self._any_order()}
-        # Always: code that hands its output over before it is there seems to be fast.
+        # Compared always: code that hands its output over before it exists seems to be fast.
         self._compare(variants[number], both[0][2], both[1][2])
         return [both[side][0] for side in (0, 1)], [*both[0][1], *both[1][1]]
 
     def device_times(self) -> tuple[float, float]:
-        """Return the seconds of one call of both on a GPU alone: launched before the device begins with it,
-        as where calls follow one another and the host is ahead. The median over several places in its memory.
-        Misbehaviour where an output is wrong.
+        """Return the seconds of one call of both on a GPU alone, launched before the device begins it, as when the host
+        is ahead: the median over several places in its memory. Raise Misbehaviour where an output is wrong.
         """
         times: tuple[list[float], list[float]] = ([], [])
         for batch in range(_QUEUED_BATCHES):
@@ -222,34 +222,34 @@ class Pairs:
         return median(times[0]), median(times[1])
 
     def _compare(self, variant: Variant, ours: CallResult, theirs: CallResult) -> None:
-        """Compare the inputs with what was given at once, since the next batch may overwrite that; outputs later."""
+        """Compare the inputs with the given ones at once, since the next batch may overwrite these; outputs later."""
         self.session.saw_reference(ours.aliased, bool(ours.borrowed))
-        refuse_shared_memory(self.session, theirs)  # such a candidate is timed no further
+        refuse_shared_memory(self.session, theirs)  # such a candidate is not timed any further
         changed = inputs_changed(theirs, self.session.pool.memory, variant, ours.inputs)
         self._later(ours.nbytes + theirs.nbytes, partial(_check_timed, self.session, changed, ours, theirs))
 
     def _later(self, nbytes: int, comparison: Callable[[], None]) -> None:
-        """Compare, on a GPU only once `compare_waiting` is called: others may measure meanwhile."""
+        """Compare, on a GPU only once `compare_waiting` is called, so that others may measure meanwhile."""
         self._waiting.append(comparison)
         self._waiting_bytes += nbytes
         if self.session.config.device == "cpu" or self._waiting_bytes > _MOST_WAITING:
             self.compare_waiting()
 
     def compare_waiting(self) -> None:
-        """Compare the outputs that were looked at. Misbehaviour for the first that is wrong."""
+        """Compare the outputs that wait for it; raise Misbehaviour for the first that is wrong."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for comparison in waiting:
             comparison()
 
     def _looked_at(self) -> list[int]:
-        """Draw calls of a batch to look at: many of small ones, so that cheating in a few calls does not pay."""
+        """Draw the calls of a batch to compare: many of small ones, so that cheating in a few calls does not pay."""
         trial = self.session.own[0]
         fit = _CHECKED_BYTES // max(1, trial.input_bytes + trial.output_bytes)
         return self._chance.sample(range(self.calls), max(1, min(self.calls, _CHECKED_CALLS, fit)))
 
 
 def _cost(batch: Batch, device: str) -> float:
-    """Return seconds of the budget: on the CPU its own, so that a busy machine costs patience and no precision."""
+    """Return seconds of the budget: on the CPU those of the process, so that a busy machine costs no precision."""
     spans = [span for span in (batch.prepare, batch.window, batch.fetch) if span is not None]
     return sum(span.cpu if device == "cpu" else span.wall for span in spans)
 

@@ -1,7 +1,7 @@
 """Robust location, spread and confidence intervals of times and of their log ratios.
 
-What is asked again and again while the device is held is written out: scipy.stats takes a millisecond for each, and
-0.8 s to import in every process that evaluates.
+Functions that are called again and again while the device is held are written out: scipy.stats takes a millisecond for
+each, and 0.8 s to import in every process that evaluates.
 """
 
 from __future__ import annotations
@@ -37,12 +37,10 @@ class Interval:
 
 
 def trimmed_interval(values: Sequence[float], trim: float = 0.2) -> Interval:
-    """Return the trimmed mean with Yuen's interval (winsorised variance), good from about five values on.
+    """Return the trimmed mean with Yuen's interval (winsorised variance), as `scipy.stats.mstats.trimmed_mean_ci` does.
 
-    Both are as in `scipy.stats.mstats.trimmed_mean_ci`.
-
-    One-sided disturbances (another process on the core) leave it unmoved while they hit less than `trim` of the
-    values. The half width is infinite below three values.
+    One-sided disturbances (another process on the core) leave it unmoved while they hit less than `trim` of the values.
+    It is good from about five values on, and its half width infinite below three.
     """
     n = len(values)
     if n < 3:
@@ -56,7 +54,7 @@ def trimmed_interval(values: Sequence[float], trim: float = 0.2) -> Interval:
 
 def combine_intervals(parts: Sequence[Interval]) -> Interval:
     """Return the mean of the middle half of independent measurements (of up to four their median: now and then one is
-    off by many times the others' spread), with an interval at least as wide as the spread of all of them says.
+    off by many times the others' spread), with an interval at least as wide as the spread of all of them shows.
     """
     n = len(parts)
     centres = [part.centre for part in parts]
@@ -76,7 +74,7 @@ def student_t95(freedom: int) -> float:
 
 
 def trimmed_mean(values: Sequence[float], trim: float) -> float:
-    """Return the mean without that share of the smallest and of the largest values; 0.0 of nothing."""
+    """Return the mean without that share of the smallest and of the largest values; 0.0 without values."""
     cut = int(trim * len(values))
     return statistics.fmean(sorted(values)[cut : len(values) - cut]) if values else 0.0
 
@@ -89,16 +87,16 @@ def bucket_means(values: Sequence[float], buckets: int) -> tuple[float, ...]:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the standard deviation that the median absolute deviation stands for; 0.0 of nothing."""
+    """Return the standard deviation that the median absolute deviation stands for; 0.0 without values."""
     centre = median(values)
     return 1.4826 * median([abs(value - centre) for value in values])
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median; 0.0 of nothing."""
+    """Return the median; 0.0 without values."""
     return statistics.median(values) if values else 0.0
 
 
 def lower_quartile(values: Sequence[float]) -> float:
-    """Return the value that a quarter of them do not exceed; 0.0 of nothing."""
+    """Return the value that a quarter of them do not exceed; 0.0 without values."""
     return sorted(values)[(len(values) - 1) // 4] if values else 0.0

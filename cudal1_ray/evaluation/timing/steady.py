@@ -1,10 +1,10 @@
-"""Which of a GPU's batches show how fast code is, by what a call takes beside its events.
+"""Selection of a GPU's batches that show how fast code is, by the time of a call beside its events.
 
-Between two calls the same is done for all code: a cache is flushed, events are recorded, the device is waited for. How
-long that takes shows two things. Where the device is busy with another process's kernels, a call waits in its queue
-until all of it is there, and what is timed is its kernels alone: 5 microseconds where launching them takes 20. And a
-core that runs slowly, as halves of cores do when the other half works, launches half as fast, while kernels take as
-long as ever: code that has fewer of them to launch gains by it, 1.2 times one moment and 1.8 times the next.
+Between two calls the same is done for all code: a cache is flushed, events are recorded, the device is waited for. The
+time that this takes shows two things. Where the device is busy with another process's kernels, a call waits in its
+queue until it is launched completely, and only its kernels are timed: 5 microseconds where launching them takes 20. And
+a core that runs slowly, as halves of cores do when the other half works, launches half as fast, while kernels take as
+long as ever: code with fewer kernels to launch gains by it, 1.2 times one moment and 1.8 times the next.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from cudal1_ray.evaluation.config import EvaluationConfig, TimingConfig
 from cudal1_ray.evaluation.timing.clocks import Batch
 from cudal1_ray.evaluation.timing.statistics import lower_quartile, median
 
-_DISTURBED, _SLACK_S = 1.5, 20e-6  # so much more than the usual time beside the events, and another process was at work
-_STEADY = 1.12  # times its shortest, on both sides: the core ran as fast as it can
-_FEWEST = 6  # pairs that are steady, where a measurement is to count as such
+_DISTURBED, _SLACK_S = 1.5, 20e-6  # multiple of the usual time beside events, and seconds, above which others worked
+# Longest time beside the events, on both sides, as a multiple of the shortest, at which a core is at full speed.
+_STEADY = 1.12
+# Fewest steady pairs of a measurement that counts as steady.
+_FEWEST = 6
 
 
 @dataclass(frozen=True)
 class SelectedBatches:
-    """The batches of both sides, pair by pair, that are worth looking at."""
+    """The batches of both sides, pair by pair, that count."""
 
     sides: tuple[list[Batch], list[Batch]]
-    charged: tuple[list[Batch], list[Batch]]  # what a candidate hides is looked for in these: all undisturbed ones
+    charged: tuple[list[Batch], list[Batch]]  # all undisturbed batches, which show what a candidate hides
     steady: bool = True  # no other process was at work on the device, nor did the core that launches change its speed
-    launches: bool = True  # are what the time is made of
+    launches: bool = True  # whether the time is mostly that of launches
 
 
 def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
@@ -37,11 +39,11 @@ def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
 
 
 def select(sides: tuple[list[Batch], list[Batch]], config: EvaluationConfig) -> SelectedBatches:
-    """Return the pairs of batches that count. On the CPU all do: what is counted there other processes hardly move.
+    """Return the pairs of batches that count. On the CPU all do: other processes hardly change what is counted there.
 
-    Each side is held against itself: what all of a candidate's batches have in common is charged elsewhere
-    (`clocks.hidden_beside_events`). And both are: to ask for quick batches of one side only makes that side quicker.
-    Code that chooses its own, by being slow beside most of its calls, has no choice made.
+    Each side is compared to itself: what all of a candidate's batches have in common is charged elsewhere
+    (`clocks.hidden_beside_events`). Both sides are selected by, since quick batches of one side only would make that
+    side quicker. For code that would choose its own batches, by being slow beside most of its calls, no choice is made.
     """
     if config.device == "cpu":
         return SelectedBatches(sides, sides)
@@ -66,7 +68,7 @@ def _picked(sides: tuple[list[Batch], list[Batch]], numbers: Sequence[int]) -> t
 
 
 def undisturbed(batches: Sequence[Batch]) -> list[Batch]:
-    """Return the batches beside which no other process was at work on the device."""
+    """Return the batches during which no other process was at work on the device."""
     limit_s = _limit_s([_beside(batch) for batch in batches])
     return [batch for batch in batches if _beside(batch) <= limit_s]
 

@@ -15,13 +15,15 @@ from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.pace import pace
 from cudal1_ray.evaluation.timing.statistics import median
 
-WARM_UP_CALLS = 3  # untimed, of each process before its first batch
-_WARM_UP_S = 0.05  # of the reference's calls: code that takes longer for one is warm after it
+# Untimed calls of each process before its first batch.
+WARM_UP_CALLS = 3
+# Seconds of the reference's warm-up calls; code that takes longer for one call is warm after it.
+_WARM_UP_S = 0.05
 
 
 @dataclass(frozen=True)
 class CheckedCalls:
-    """Which calls of a batch are looked at, and where in their large tensors (from 0 to 1)."""
+    """The calls of a batch whose outputs are compared, and places in their large tensors (from 0 to 1)."""
 
     calls: list[int]
     picks: list[float]
@@ -38,12 +40,9 @@ class Stopwatch:
         self, variants: list[Variant], seeds: list[int] | None, look: CheckedCalls | None, *, reuse: bool = False,
         late: bool = False, ready: bool = False, to_come: ToCome | None = None, spacers: tuple[int, int] = (0, 0),
     ) -> tuple[Batch, list[CallResult]]:  # fmt: skip
-        """Time one batch; return it with the outputs that were looked at.
-
-        Args:
-            look: at which calls' outputs, which the contestant learns only after the batch has ended.
-            reuse, late, ready, spacers: see `TimedContestant.prepare` and `space`.
-            to_come: calls are made one by one, and the inputs of each are written before it, or (`ready`) before all.
+        """Time one batch; return it with the outputs that were read. `look`: which ones, which the contestant learns
+        only after the batch has ended. `reuse`, `late`, `ready`, `spacers`: see `TimedContestant.prepare` and `space`.
+        `to_come`: calls are made one by one, and the inputs of each are written before it, or (`ready`) before all.
         """
         contestant, calls = self.contestant, len(variants)
         if to_come is not None:
@@ -73,7 +72,7 @@ class Stopwatch:
         elif look is not None:
             fetched = [contestant.fetch(call, look.picks) for call in look.calls]
         end = contestant.instant()
-        # Code that goes on working while its memory is read has its time counted, too.
+        # The time of code that goes on working while its memory is read is counted, too.
         fetching, looked = Span.total([*reports, Span.between(done, end)]), calls if every else len(fetched)
         batch = Batch(
             calls, tuple(times if to_come is None else (span.cpu for span in windows)), Span.between(start, prepared),
@@ -91,9 +90,10 @@ class Stopwatch:
     def unclocked(
         self, variants: list[Variant], seeds: list[int] | None, call: int, picks: list[float]
     ) -> tuple[float, list[float], CallResult]:
-        """Return the seconds of one of some calls until the outputs of all are here, by the referee's clock alone: of
-        large ones two windows, which take long enough, and it is not known beforehand which; with the core's paces
-        around them (on a GPU, where launches are part of a call's time), and the output of `call` to look at.
+        """Return the seconds of one of several calls until the outputs of all are here, by the referee's clock alone:
+        of large ones two windows, which take long enough, and which ones is not known beforehand. Return the core's
+        paces around them (on a GPU, where launches are part of a call's time), and the output of `call` to compare, as
+        well.
         """
         contestant, launches = self.contestant, self.contestant.config.device != "cpu"
         contestant.prepare(variants, seeds, unclocked=True)
@@ -104,7 +104,7 @@ class Stopwatch:
         span = Span.between(start, contestant.instant()).each(len(variants))
         handed = contestant.handed(call)
         paces += [pace()] if launches else []
-        # Nothing is forgiven for having waited: on one core the referee waits for as long as the contestant runs.
+        # Waiting is not subtracted: on one core the referee waits for as long as the contestant runs.
         fetched = self._fetch(call, picks)
         if not fetched.begins_as(handed):
             raise Misbehaviour("lazy_tensor", "an output that was not there yet when it had been handed over")
@@ -113,7 +113,7 @@ class Stopwatch:
     def queued(
         self, variants: list[Variant], seeds: list[int] | None, call: int, picks: list[float]
     ) -> tuple[list[float], CallResult]:
-        """Return the seconds of each call on the device, its launches not waited for; and the output of `call`."""
+        """Return the seconds of each call on the device, without waiting for its launches; and the output of `call`."""
         self.contestant.prepare(variants, seeds)
         return self.contestant.go(len(variants), queued=True), self._fetch(call, picks)
 
@@ -124,12 +124,12 @@ class Stopwatch:
         return fetched
 
     def forget(self) -> None:
-        """Forget the last batch: it was none of this watch's."""
+        """Forget the last batch, since other work came after it."""
         self._last = None
 
 
 def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
-    """Make untimed calls; return the seconds of one as far as the inner clock knows (best of two batches)."""
+    """Make untimed calls; return the seconds of one by the inner clock (best of two batches)."""
     if known_s := 1e-3 * contestant.session.reference_ms:
         calls = min(calls, math.ceil(_WARM_UP_S / known_s))
     calls = max(1, min(calls, inputs.most_calls))
@@ -141,12 +141,12 @@ def warm_up(contestant: TimedContestant, inputs: Inputs, calls: int) -> float:
 
 
 def measure_overhead_s(contestant: TimedContestant) -> float:
-    """Return the CPU seconds of a batch without calls: what messages and loops cost."""
+    """Return the CPU seconds of a batch without calls: the cost of messages and loops."""
     watch = Stopwatch(contestant)
     return median([watch.run([], None, None)[0].window.cpu for _ in range(9)][2:])
 
 
 def batch_calls(reference_s: float, candidate_s: float, inputs: Inputs, config_ms: float) -> int:
-    """Return how many calls make the reference's batch `config_ms` long and a fast candidate's not vanish."""
+    """Return how many calls make the reference's batch `config_ms` long, without a fast candidate's being too short."""
     calls = max(config_ms * 1e-3 / reference_s, min(1e-3 / candidate_s, 10 * config_ms * 1e-3 / reference_s))
     return max(1, min(inputs.most_calls, round(calls)))
