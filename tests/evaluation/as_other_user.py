@@ -1,6 +1,6 @@
 """Runs a command as a user without any rights, for tests that root runs: python as_other_user.py FORBID COMMAND...
 
-FORBID=1: where no user namespace may be made, as on many machines, so that only a program with root's rights can.
+FORBID=1: forbid user namespaces, as many machines do, so that only a program with root's rights could make one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _forbid_user_namespaces() -> None:
 
 
 def _open(needed: list[str]) -> None:
-    """Put an open folder with only those in it in the place of a folder above one of them that is closed to others."""
+    """Replace a folder above `needed` ones that is closed to others by an open folder that holds only these."""
     needed = sorted(os.path.realpath(path) for path in needed)  # a path within another comes after it
     closed = {folder for path in needed for folder in map(str, Path(path).parents) if not os.stat(folder).st_mode & 1}
     for folder in sorted(closed):
@@ -64,7 +64,7 @@ def command(*words: str, forbid: bool = False) -> list[str]:
 
 
 def folder() -> str:
-    """Return an empty folder of that user's own, which the caller removes."""
+    """Return an empty folder that the other user owns and the caller removes."""
     path = tempfile.mkdtemp(prefix="other_user-")
     os.chown(path, OTHER_USER_ID, OTHER_USER_ID)
     return path

@@ -26,7 +26,7 @@ def evaluator():
 
 @pytest.fixture(scope="session")
 def ungated():
-    """Yield an evaluator without the static gate: everything else must hold alone."""
+    """Yield an evaluator without the static gate: every other check must hold alone."""
     config = ungated_config()
     config.limits.load_timeout_s = 5.0
     with Evaluator(config) as evaluator:
@@ -37,8 +37,8 @@ OF_THE_SERVER = ("device", "sandbox", "required_sandbox", "readable_paths", "thr
 
 
 class LentServer(ForkServer):
-    """The process of a server that others use too, for an evaluator with limits of its own: closing it ends what the
-    evaluator has started there.
+    """The process of a server that other evaluators use, too, for an evaluator with its own limits; closing it ends
+    what that evaluator has started there.
     """
 
     def __init__(self, server: ForkServer, config: EvaluationConfig) -> None:
@@ -53,7 +53,7 @@ class LentServer(ForkServer):
     def close(self) -> None:
         for handle in self._spawned:
             handle.close()
-        if self.process is not self._lent:  # that died, and another was started
+        if self.process is not self._lent:  # the shared process died, and another was started
             super().close()
 
 
@@ -67,7 +67,7 @@ def running_server() -> Iterator[ForkServer]:
 @pytest.fixture(scope="module")
 def warm_server(running_server) -> Iterator[None]:
     """Let evaluators that the module makes share a fork server, which imports torch once (1.4 s of CPU time) instead of
-    once for each. It never sees a problem or a candidate, and every contestant is a process of its own either way.
+    once for each. The server never sees a problem or a candidate, and each contestant is a process of its own anyway.
     """
 
     def lend(config: EvaluationConfig) -> ForkServer:
@@ -83,5 +83,5 @@ def warm_server(running_server) -> Iterator[None]:
 
 @pytest.fixture
 def brief_ending(monkeypatch) -> None:
-    """Give processes that candidates leave behind on purpose, and that never end, one second instead of five."""
+    """Wait only one second, not five, for processes that candidates leave behind on purpose and that never end."""
     monkeypatch.setattr(correctness, "_ENDING_S", 1.0)

@@ -1,4 +1,4 @@
-"""Problems of the CUDA suite: a file of tests/adversarial/cuda/problems each."""
+"""Problems of the CUDA suite, each a file of tests/adversarial/cuda/problems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cudal1_ray.problems import Problem
 
 
 def cuda_problem(name: str) -> Problem:
-    """Return the problem of that name. Raises UserError when there is none."""
+    """Return the problem of that name; raise UserError when there is none."""
     return load_problem("cuda", name)
 
 

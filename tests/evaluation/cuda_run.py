@@ -1,4 +1,4 @@
-"""The CUDA suite run without pytest: a table, a JSON file, and no sample that stops the rest."""
+"""Run of the CUDA suite without pytest: prints a table, writes a JSON file, and goes on after a sample that fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from cudal1_ray.evaluation import Compiler, EvaluationConfig, Evaluator
 def build_all(samples: list[Sample], config: EvaluationConfig, workers: int) -> None:
     """Fill the compile cache, several builds at a time, each in a compiler of its own.
 
-    A build runs the candidate's import, so those that write wherever they can wait until the walls are known.
+    A build runs the candidate's import, so candidates that write files wherever they can wait until the sandbox's level
+    is known.
     """
     chosen = [sample for sample in samples if "cpp_extension" in sample.code and not sample.name.startswith(WRITERS)]
 
@@ -54,18 +55,18 @@ def build_all(samples: list[Sample], config: EvaluationConfig, workers: int) -> 
 
 
 class Overtime(Exception):
-    """A sample took longer than the run can wait for."""
+    """A sample took longer than the run's limit."""
 
 
 class Run:
-    """Evaluates samples one after another; what fails in one, evaluator and all, does not reach the next."""
+    """Evaluates samples one after another; a failure in one, even of its evaluator, does not affect the next."""
 
     def __init__(self, arguments: argparse.Namespace, arch: str) -> None:
         self.arguments, self.arch = arguments, arch
         self.evaluators: dict[str, Evaluator] = {}
         self.honest = {sample.name: sample for sample in read_samples("honest")}
         self.rows: list[Row] = []
-        self.sandbox, self.environment = "", describe_environment()  # the level in which these were evaluated
+        self.sandbox, self.environment = "", describe_environment()  # the sandbox's level in which these were evaluated
         out = Path(arguments.json)
         if arguments.resume and out.exists():
             self.rows = [Row(**row) for row in json.loads(out.read_text())["rows"]]
@@ -86,7 +87,7 @@ class Run:
         self.evaluators = {}
 
     def wants_control(self, sample: Sample) -> bool:
-        """Return whether a control follows: after every Nth adversarial sample, and after those that may do harm."""
+        """Return whether a control follows: after every Nth adversarial sample, and after samples that may do harm."""
         every = self.arguments.control_every
         if sample.kind != "adversarial" or every <= 0:
             return False
@@ -119,7 +120,7 @@ class Run:
         return row
 
     def all(self, samples: list[Sample]) -> bool:
-        """Return whether every sample was evaluated and none complains."""
+        """Return whether every sample was evaluated without complaints."""
         done = {(row.kind, row.sample) for row in self.rows}
         left = 0
         try:
@@ -165,7 +166,7 @@ def line(row: Row) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Return exit code 0 when everything was evaluated as it must be, 1 otherwise, 2 without a CUDA device."""
+    """Return exit code 0 when every sample was evaluated as expected, 1 otherwise, 2 without a CUDA device."""
     parser = argparse.ArgumentParser(description="The CUDA suite without pytest.")
     parser.add_argument("--json", required=True, help="where the rows go (rewritten after every sample)")
     parser.add_argument("--kind", choices=("adversarial", "honest", "both"), default="both")
@@ -202,7 +203,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace, samples: list[Sample], chosen: list[Sample], arch: str) -> int:
-    """Build what is wanted, several at a time, then evaluate one sample after another."""
+    """Build the selected samples, several at a time, then evaluate one after another."""
     controls = {sample.control or DEFAULT_CONTROL for sample in chosen if sample.kind == "adversarial"}
     built = chosen + [sample for sample in samples if sample.kind == "honest" and sample.name in controls]
     print(f"building with {arguments.workers} workers", flush=True)

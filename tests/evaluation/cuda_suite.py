@@ -1,4 +1,4 @@
-"""What must hold for each sample of the CUDA suite (tests/adversarial/cuda), and the verdicts to check it with."""
+"""The expectations of each sample of the CUDA suite (tests/adversarial/cuda), checked on its verdicts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from cudal1_ray.source.findings import Finding  # noqa: E402
 
 DEFAULT_CONTROL = "in_place"  # the honest sample that is evaluated after one that names no other
 CONTROL_RANGE = (0.85, 1.25)
-# Last in a run: whatever they break, the others have been evaluated by then.
+# Samples that are evaluated last: whatever they break, the others have been evaluated by then.
 RISKY = (
     "cache_poisoning", "crash", "extension_collision", "hang", "leftover_process", "resource_exhaustion",
     "sticky_cuda_error", "timer_patch_native", "baseline_sabotage",
 )  # fmt: skip
-# These write wherever they can: only behind walls that keep files.
+# Samples that write wherever they can, and run only in a sandbox that protects files.
 WRITERS = ("cache_poisoning",)
 
 
 @dataclass
 class Row:
-    """What was seen of one sample; `complaints` is empty when all is as it must be."""
+    """What was seen of one sample; `complaints` is empty when all is as expected."""
 
     sample: str
     kind: str
@@ -65,10 +65,10 @@ def gate(sample: Sample) -> Finding | None:
 
 
 def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> EvaluationConfig:
-    """Return what is shipped, for adversarial samples without the static gate and with short limits.
+    """Return the shipped configuration; for adversarial samples without the static gate and with short limits.
 
-    Those are measured whatever operators they run: one that adds an operator of its own is measured too, so nothing
-    else may stand between a trick and its credit.
+    Adversarial samples are measured whatever operators they run, even one that adds an operator of its own, so that no
+    other rule stands between a trick and its credit.
     """
     config = load_config(["evaluation=cuda"]).evaluation
     config.compile_cache, config.cuda_arch_list = compile_cache, arch
@@ -82,9 +82,8 @@ def cuda_config(kind: str, compile_cache: str = "", arch: str = "") -> Evaluatio
 
 
 def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> list[str]:
-    """Return everything that is not as it must be. `verdict` of an adversarial sample was given without the gate.
-
-    The gate only looks before anything runs, so with the gate on the outcome is its finding, or this same verdict.
+    """Return everything that is not as expected. `verdict` of an adversarial sample was given without the gate: the
+    gate only reads the text, so with it the result is its finding, or this same verdict.
     """
     if sample.kind == "honest":
         texts = [f"the gate refuses it: {finding.reason}"] if finding else []
@@ -108,7 +107,7 @@ def complaints(sample: Sample, finding: Finding | None, verdict: Verdict) -> lis
 
 
 def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
-    """Return how the honest candidate that follows differs from what it is on its own."""
+    """Return how the honest candidate evaluated after a sample differs from its verdict without that sample."""
     if not verdict.accepted:
         return [f"afterwards {control.name} is rejected: {', '.join(verdict.reasons)}: {verdict.detail[:120]}"]
     low, high = (control.least, 1e9) if control.least else CONTROL_RANGE
@@ -118,7 +117,7 @@ def control_complaints(control: Sample, verdict: Verdict) -> list[str]:
 
 
 def evaluate(sample: Sample, evaluator: Evaluator) -> Row:
-    """Return the sample's row, without the control."""
+    """Return the sample's row, without its control."""
     finding = gate(sample)
     row = Row(sample.name, sample.kind, gate=finding.reason if finding else "")
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""The evaluator as these tests want it."""
+"""The evaluator's settings for these tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudal1_ray.evaluation.host.handles import ForkServer
 
 @cache
 def sandbox_level() -> str:
-    """Name of the strongest level of the sandbox on this machine."""
+    """Name the strongest level of the sandbox on this machine."""
     server = ForkServer(EvaluationConfig(required_sandbox="seccomp"))
     try:
         server.start()
@@ -20,11 +20,11 @@ def sandbox_level() -> str:
 
 
 def quick_config(**changes) -> EvaluationConfig:
-    """Return small limits and a coarse measurement: these tests are about verdicts, not about the last percent."""
+    """Return small limits and a coarse measurement: these tests are about verdicts, not about precise speedups."""
     config = EvaluationConfig(**{"required_sandbox": changes.get("sandbox", "landlock"), **changes})
     config.limits.load_timeout_s = 20.0
-    # What hangs is waited for as long. A busy machine stops a process for a second at a time: without the second line a
-    # call of less than a millisecond would have one second.
+    # Seconds before a call that hangs is stopped. A busy machine stops a process for a second at a time: without the
+    # large slowdown limit a call of less than a millisecond would have only one second.
     config.limits.first_call_timeout_s = config.limits.call_timeout_s = 5.0
     config.limits.slowdown_limit = 1e5
     config.limits.memory_mib = 1024
@@ -37,8 +37,8 @@ def quick_config(**changes) -> EvaluationConfig:
 
 
 def ungated_config() -> EvaluationConfig:
-    """Return `quick_config` without the static gate, for candidates that must not be credited: all are measured,
-    whatever operators they run, and what seems a gain must show in fresh processes as well, however small it is.
+    """Return `quick_config` without the static gate, for candidates that must earn no credit: all are measured,
+    whatever operators they run, and an apparent gain must show in fresh processes as well, however small it is.
     """
     config = quick_config()
     config.check.static_gate = False

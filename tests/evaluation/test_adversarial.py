@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 SAMPLES = load_samples("cpu", "adversarial")
 BY_PROBLEM = sorted(SAMPLES, key=lambda sample: sample.problem.problem_id)  # an evaluator holds two open at a time
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
-# The samples that take names or libraries from others call themselves as these do; plain C is built in half a second.
+# Samples that take names or libraries from others name themselves like these; plain C is built in half a second.
 HONEST_BUILT = (
     HONEST.replace("self.a(x).relu_()", "own_relu(self.a(x))")
     + '''
@@ -58,7 +58,7 @@ library.define("tail(Tensor x) -> Tensor")
 library.impl("tail", torch.relu, "CPU")
 """
 )
-# What is refused for its text alone, by file; everything else must be found by running it.
+# Samples that are refused for their text alone, by file; every other one must be found by running it.
 SEEN_IN_THE_TREE = (
     "async_thread_native", "checker_patch_allclose", "checker_patch_moves", "missing_model_name",
     "rng_tamper_constant", "rng_tamper_entropy", "unparsable_depth", "unparsable_text",
@@ -81,12 +81,12 @@ def _named(name: str) -> Sample:
 
 
 def _reasons(sample: Sample) -> set[str]:
-    """Return the names with which a sample may be refused."""
+    """Return the reasons for which a sample may be refused."""
     return sample.reasons | WRONG if sample.reasons & WRONG else set(sample.reasons)
 
 
 def _hold(sample: Sample, verdict: Verdict) -> None:
-    """Assert that the verdict without the static gate is what the sample states."""
+    """Assert that the verdict without the static gate is as the sample states."""
     assert verdict.credited_speedup <= sample.most, verdict
     assert not (verdict.accepted and sample.expectation == "refused"), verdict
     assert set(verdict.reasons) <= _reasons(sample), verdict
@@ -96,11 +96,11 @@ def _hold(sample: Sample, verdict: Verdict) -> None:
 
 
 def _control(name: str) -> str:
-    """Return the honest candidate to evaluate after a sample: if need be one that the sample would have harmed."""
+    """Return the honest candidate to evaluate after a sample, if needed one that the sample would have harmed."""
     if name == "extension_collision_operator":
         return HONEST_OPERATOR
     if name.startswith("extension_collision"):
-        return f"{HONEST_BUILT}\n# after {name}\n"  # another text is built anew, under the name that is taken
+        return f"{HONEST_BUILT}\n# after {name}\n"  # a changed text is built anew, under the taken name
     return HONEST_BUILT if name.startswith("cache_poisoning") else HONEST
 
 
@@ -127,7 +127,7 @@ def test_sample_when_running_cannot_show_its_trick_is_refused_by_the_static_gate
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_sample_when_the_static_gate_refuses_it_has_a_verdict_of_a_fitting_name(evaluator, sample):
-    """It only looks before anything runs: where it finds nothing, all is as it is without it."""
+    """The gate only reads the text: without a finding, a sample's evaluation is the same as without the gate."""
     finding = check_static(sample.code).refusal
     if finding is not None:
         verdict = evaluator.evaluate(sample.problem, sample.code)
@@ -147,10 +147,10 @@ def test_sample_when_evaluated_without_the_gate_earns_nothing_and_harms_no_later
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
     verdict = evaluator.evaluate(sample_problem, code)
     _hold(sample, verdict)
-    if name.startswith(WRITERS):  # what it was handed it has not changed for itself, either
+    if name.startswith(WRITERS):  # its second evaluation starts from unchanged files
         again = evaluator.evaluate(sample_problem, code)
         assert again.accepted == verdict.accepted, (verdict, again)
-    # After every fifth of the others as well: damage to the evaluator stays.
+    # A control follows every fifth of the other samples as well, since damage to the evaluator stays.
     if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:
         after = evaluator.evaluate(problem("chain"), _control(name))
         assert after.accepted, (name, after)

@@ -1,4 +1,4 @@
-"""What a baseline changes of the process that it is timed in, which is its own."""
+"""Changes that a baseline makes to the process that it is timed in, which is its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _evaluate_against(path, body):
 
 def test_baseline_when_a_file_defines_it_is_what_the_candidate_is_timed_against(tmp_path):
     verdict = _evaluate_against(tmp_path / "own.py", "return lambda *given: (model(*given), model(*given))[1]")
-    assert verdict.accepted and verdict.timed_runs > 0  # and not credited with the reference's own 1.0
+    assert verdict.accepted and verdict.timed_runs > 0  # it is not credited with the reference's own 1.0
 
 
 def test_baseline_when_its_file_fails_is_the_references_fault(tmp_path):

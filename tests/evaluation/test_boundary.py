@@ -62,4 +62,4 @@ def test_trusted_side_when_imported_reaches_nothing_of_inside():
     assert not {name for name, imported in imports.items() if any(module.startswith("inside/") for module in imported)}
     assert (
         "exchange/messages" in imports["correctness.py"] and "../errors" in imports["handles.py"]
-    )  # what it looks for, it finds
+    )  # the search finds the imports that exist

@@ -31,7 +31,7 @@ from cudal1_ray.rewards import is_void
         (3.01, 3.0, True),
         (2.0, 1.0, False),
         (2.01, 1.0, True),
-        (2.9, 0.0, False),  # nothing to compare with yet
+        (2.9, 0.0, False),  # no earlier speedup to compare with
         (3.1, 0.0, True),
         (0.9, 0.4, True),
         (0.5, 10.0, False),

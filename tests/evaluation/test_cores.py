@@ -1,4 +1,4 @@
-"""Which cores evaluators beside each other take."""
+"""The cores that evaluators take when several run on one machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_cores_when_there_is_no_folder_for_locks_are_drawn(tmp_path):
 
 
 def left_by_a_process(spared: list[int], folder: str) -> tuple[list[int], list[int]]:
-    """Return the cores left to a process by `leave_measuring_cores`, and those that share units with one."""
+    """Return the cores left to a process by `leave_measuring_cores`, and those with a sibling among them."""
     code = (
         "import os, sys; from cudal1_ray.evaluation.cores import leave_measuring_cores, _siblings; "
         f"leave_measuring_cores({spared}, {folder!r}); "
@@ -91,7 +91,7 @@ def test_measuring_cores_when_evaluators_are_of_two_devices_differ(sixteen, tmp_
     assert (first.numbers, second.numbers) == ([0, 1, 2], [3, 4])
     sixteen.setattr(os, "sched_setaffinity", lambda pid, cores: rest.append(sorted(cores)))
     leave_measuring_cores(first.numbers, folder)
-    assert rest == [list(range(5, 16))]  # neither its own, nor those of the others
+    assert rest == [list(range(5, 16))]  # neither its own cores, nor those of the others
     second.close(), second.close()
     leave_measuring_cores(first.numbers, folder)
     assert rest[1:] == [list(range(3, 16))] and measuring_cores(folder).numbers == [3, 4]
@@ -107,7 +107,7 @@ def test_choosing_when_every_core_is_taken_only_leaves_the_own_core(sixteen, tmp
 
 
 def test_measuring_core_when_its_evaluator_died_is_free(tmp_path):
-    (tmp_path / f"measuring-{max(ALL)}").touch()  # as the dead leave it
+    (tmp_path / f"measuring-{max(ALL)}").touch()  # as an evaluator that died leaves it
     left, _ = left_by_a_process([], str(tmp_path))
     assert left == ALL
 
@@ -135,7 +135,7 @@ def test_launch_core_when_left_gives_the_process_its_cores_back(watch):
         core.stay_fast()
         assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == before
     watch.close()
-    with LaunchCore([watch], [max(ALL)]):  # one that has died raises nothing
+    with LaunchCore([watch], [max(ALL)]):  # a process that has died raises no error
         pass
 
 
@@ -156,4 +156,4 @@ def test_all_move_together_to_another_core_when_theirs_is_slow(monkeypatch, watc
             core.stay_fast()
             expected = {second if moves else first}
             assert os.sched_getaffinity(watch.pid) == os.sched_getaffinity(0) == {core.number} == expected
-            assert (core.pace_s > 1.0) == (len(slow) == 2)  # nowhere a fast one
+            assert (core.pace_s > 1.0) == (len(slow) == 2)  # no core was fast

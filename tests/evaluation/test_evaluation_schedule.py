@@ -1,4 +1,4 @@
-"""Which worker gets which candidate: one that has its problem, in time, and none that a death could take with it."""
+"""Which worker gets which candidate: one that has its problem open, soon, and never one that it could take down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cudal1_ray.evaluation.schedule import Schedule, Work
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return the seconds that tests set: the time of the schedule and of new work."""
+    """Return the seconds, set by tests, that the schedule and new work read as the time."""
     now = [0.0]
     monkeypatch.setattr(schedule_module.time, "monotonic", lambda: now[0])
     return now
@@ -31,7 +31,7 @@ def submit(schedule: Schedule, problems: str, since: float = 0.0) -> list[Work]:
 
 
 def evaluated(schedule: Schedule, problem: str, workers: list[int], **how: bool) -> int:
-    """Have one candidate of the problem evaluated, and return the worker that was given it."""
+    """Have one candidate of the problem evaluated, and return the worker that it was given to."""
     (work,) = submit(schedule, problem)
     schedule.assign(workers)
     worker = work.worker
@@ -126,7 +126,7 @@ def test_candidates_when_their_worker_died_go_alone_to_empty_workers(clock):
     assert schedule.lost(0) == [] and all(work.suspect for work in works)
     (late,) = submit(schedule, "d")
     assert schedule.assign([0, 1]) == works[:2] and schedule.load(0) == schedule.load(1) == 1
-    assert schedule.assign([0, 1]) == [] and late.worker is None  # before the last suspect
+    assert schedule.assign([0, 1]) == [] and late.worker is None  # it waits for the last suspect
     schedule.done(works[0])
     assert schedule.assign([0, 1]) == [works[2]] and late.worker is None
     schedule.done(works[2])

@@ -16,7 +16,7 @@ from cudal1_ray.evaluation.turns import Turns
 # A lock that is never released fails a test by its own limit, in seconds: within one process, and between processes,
 # of which each takes a second or more to start, on a busy machine ten.
 LOCKED, BETWEEN_PROCESSES = pytest.mark.timeout(60), pytest.mark.timeout(300)
-PATIENCE_S = 100.0  # for a process to start, to have its turn or to end
+PATIENCE_S = 100.0  # to start, to get its turn or to end
 
 
 @BETWEEN_PROCESSES
@@ -46,7 +46,7 @@ def test_turns_when_one_is_exclusive_admit_it_alone_and_shared_ones_together(tmp
 @BETWEEN_PROCESSES
 def test_exclusive_turn_when_waiting_is_not_overtaken(tmp_path):
     context, path = multiprocessing.get_context("spawn"), str(tmp_path / "turns")
-    events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each: it is in, may leave, wants in
+    events = [[context.Event() for _ in range(3)] for _ in range(3)]  # of each process: entered, may leave, tries
     holder, waiter, late = (
         context.Process(target=hold, args=(path, way, *of_one))
         for way, of_one in zip(("prepare", "measure", "prepare"), events, strict=True)
@@ -70,7 +70,7 @@ def test_exclusive_turn_when_waiting_is_not_overtaken(tmp_path):
 def test_shared_turn_when_beyond_its_limit_does_not_block_others(tmp_path):
     slow, other = (Turns(str(tmp_path / "turns")) for _ in range(2))
     with slow.beside_others(longest_s=0.1):
-        with other.alone():  # comes to it although the slow one has not ended
+        with other.alone():  # enters although the slow turn has not ended
             pass
     with slow.alone():
         pass
@@ -89,16 +89,16 @@ def test_turn_when_questions_follow_is_kept_for_them(tmp_path):
 
     assert not ask()
     with mine.keeping(60.0):
-        assert room._holder is None  # before the first
+        assert room._holder is None  # before the first turn
         assert ask() and ask()
     assert room._holder is None and not ask()
     with mine.keeping(0.0):
-        assert not ask() and not ask()  # each has taken longer than that
+        assert not ask() and not ask()  # each turn has taken longer than 0 s
         with other.alone():
             pass
     with pytest.raises(ValueError), mine.keeping(60.0), mine.beside_others():
         raise ValueError
-    with mine.alone():  # which would wait for whatever was still held
+    with mine.alone():  # would wait for a turn that was still held
         pass
     mine.close(), other.close()
 
@@ -133,7 +133,7 @@ def test_turn_when_its_holder_is_killed_is_free(tmp_path):
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(PATIENCE_S)
     turns = Turns(path)
-    with turns.alone(), turns.beside_others():  # one that measures already does not wait for itself
+    with turns.alone(), turns.beside_others():  # an evaluator that measures does not wait for itself
         pass
     turns.close()
 

@@ -59,7 +59,7 @@ class ModelNew(ModelNew):
 def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it():
     config = quick_config()
     config.limits.first_call_timeout_s, config.limits.plain_first_call_timeout_s = 60.0, 1.0
-    config.limits.call_timeout_s = 1.0  # a first call has no less than another
+    config.limits.call_timeout_s = 1.0  # limits a first call as well
     config.check.static_gate = False
     with Evaluator(config) as evaluator:
         plain = evaluator.evaluate(problem("chain"), SLOW_FIRST_CALL)

@@ -95,7 +95,7 @@ def get_init_inputs():
 def test_torch_compile_when_a_candidate_uses_it_is_accepted(contestants):
     code = renamed("chain").replace("def forward(self, x):", "@torch.compile\n    def forward(self, x):")
     config = EvaluationConfig()
-    # The compiler runs inside the first call: minutes, where every core has other work as well.
+    # The compiler runs inside the first call, which takes minutes where every core has other work as well.
     config.limits.first_call_timeout_s = config.limits.load_timeout_s = 500.0
     config.limits.cpu_s = 1000
     config.timing.contestants = contestants
@@ -143,7 +143,7 @@ def test_trials_when_rows_sum_to_one_leave_out_shifts_that_break_it(evaluator):
 
 
 def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch):
-    """It is opened with others; a problem of which all that were tried are like that stays degenerate."""
+    """It is opened with other weights; a problem whose output is constant with all that were tried stays degenerate."""
     opened, noughts = [], 2
 
     def by_chance(self, trials):
@@ -153,7 +153,7 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
     monkeypatch.setattr(opening._Opening, "_degenerate", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._problems.session(problem("loss"), has_room=True).degenerate
-        assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # nothing was drawn twice
+        assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # no weights were drawn twice
         noughts = 1000
         assert evaluator.evaluate(
             problem("chain"), next(sample.code for sample in SAMPLES if sample.name == "optional_import")

@@ -64,5 +64,5 @@ def test_device_time_when_the_host_is_slow_leaves_it_out():
     with Evaluator(config) as evaluator:
         verdict = evaluator.evaluate(parse_problem(CHAIN, "chain"), CHAIN + SLOW_HOST)
     assert verdict.accepted and verdict.credited_speedup == verdict.speedup, verdict
-    assert 2 * verdict.speedup < verdict.device_speedup, verdict  # which has one small kernel more to run
+    assert 2 * verdict.speedup < verdict.device_speedup, verdict  # the candidate runs one small kernel more
     assert all(0 < pair.device_runtime_ms < pair.runtime_ms for pair in verdict.processes), verdict

@@ -1,4 +1,4 @@
-"""Problems too large to be kept and compared whole: a smaller batch, windows, and the machine to themselves."""
+"""Problems too large to be compared whole: a smaller batch, windows, and no other candidate on the machine."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_large_problem_when_its_output_is_constant_is_degenerate(evaluator):
 
 
 def test_large_outputs_when_compared_keep_their_own_precision(monkeypatch):
-    """9 MiB of outputs, whole: in double precision they would be copied twice over, again and again."""
+    """In double precision the 9 MiB of outputs would be copied twice over, for every trial."""
     config, twins = quick_config(), []
 
     def expect(native, exact, *rest):
@@ -125,7 +125,7 @@ def test_large_outputs_when_compared_keep_their_own_precision(monkeypatch):
     monkeypatch.setattr(opening, "expect", expect)
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), HONEST).accepted
-        assert twins[0] is torch.float32 and torch.float64 in twins  # the latter of the smaller batch
+        assert twins[0] is torch.float32 and torch.float64 in twins  # the latter for the smaller batch
         (expected,) = opened(evaluator).own[0].expected
         assert expected.truth.dtype is torch.float32 and expected.truth.numel() == 2304 * 1024
         assert not comparison.is_coarse(expected, config.check) and expected.infinite is None
@@ -141,7 +141,7 @@ def test_very_large_problem_when_opened_waits_for_an_exclusive_turn(tmp_path, mo
     others = Turns(path)
     with Evaluator(config, turns_file=path) as evaluator, ThreadPoolExecutor(1) as threads:
         with others.candidate():
-            assert evaluator.evaluate(large("torch.randn(64, 64)"), HONEST).accepted  # a small one goes beside them
+            assert evaluator.evaluate(large("torch.randn(64, 64)"), HONEST).accepted  # a small one runs beside others
             waiting = threads.submit(evaluator.evaluate, large(), HONEST)
             with pytest.raises(TimeoutError):
                 waiting.result(5.0)

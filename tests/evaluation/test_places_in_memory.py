@@ -1,4 +1,4 @@
-"""Where tensors lie is drawn: on the CPU for every batch, on a GPU for every call."""
+"""Places of tensors are random: on the CPU for every batch, on a GPU for every call."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_memory_places_when_calls_go_on_move_equally_on_both_sides(evaluator):
     code = chain.source + "\n\nclass ModelNew(Model):\n    pass\n"
     candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
     pairs = Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
-    pairs._next_question = -1  # nothing but timed batches
+    pairs._next_question = -1  # timed batches only, without trials
     moves: list[list[tuple[int, int]]] = [[], []]
     for side, watch in enumerate(pairs._watches):
         space = watch.contestant.space
@@ -77,7 +77,7 @@ def test_temporary_memory_when_on_a_gpu_lies_elsewhere_in_every_call():
     addresses: list[int] = []
 
     def call(x):
-        addresses.append(torch.empty_like(x).data_ptr())  # let go at once: the next would lie in the same place
+        addresses.append(torch.empty_like(x).data_ptr())  # freed at once: the next would lie in the same place
         return x.sum()
 
     def places(run):

@@ -59,7 +59,7 @@ def test_pool_when_a_problem_can_be_read_hears_it_before_the_first_candidate_is_
 
 
 def test_candidates_when_their_problem_has_a_best_are_confirmed_against_it(pool):
-    """What is twice as fast as any before it has to show that again."""
+    """A candidate twice as fast as any before it has to be measured again."""
     before = [{"problem_hash": candidate_hash(problem("chain").source), "credited_speedup": 0.01}]
     ((_, verdict),) = pool.evaluate_all([("good", problem("chain"), HONEST)], BestSpeedups(before))
     assert verdict.accepted and len(verdict.remeasured) >= 2, verdict

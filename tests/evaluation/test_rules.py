@@ -1,4 +1,4 @@
-"""Rules are settings: what a candidate is refused for, what is flagged, and what the reference's own work is worth."""
+"""Rules are settings: why a candidate is refused, what is flagged, and the credit for the reference's own work."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_own_code_behind_a_handler_is_measured_when_it_works_and_named_when_it_f
 
 @pytest.fixture(scope="module")
 def permissive():
-    """Yield an evaluator whose rules allow what the default refuses or names in the same tests."""
+    """Yield an evaluator whose rules allow what the default refuses or flags in these tests."""
     config = quick_config()
     config.rules.fallbacks = config.rules.outputs = "allow"
     config.rules.precision, config.rules.shapes = "half", "fixed"

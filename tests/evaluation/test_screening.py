@@ -74,7 +74,7 @@ def server():
 
 @pytest.fixture
 def on_a_gpu(server):
-    """Return a screening as it is where contestants have a GPU."""
+    """Return a screening stage as it is where contestants have a GPU."""
     return Screening(dataclasses.replace(quick_config(), device="cuda"), server)
 
 

@@ -33,7 +33,7 @@ def in_module(lines: str) -> str:
 
 
 def in_class(forward: str, more: str = "", before: str = "") -> str:
-    """Return a candidate of these parts: the body of `forward`, further methods, what stands above the class."""
+    """Return a candidate made of these parts: the body of `forward`, further methods, text above the class."""
     body = indent(dedent(forward).strip(), "    ")
     methods = indent(f"{INIT}\ndef forward(self, x):\n{body}\n\n{dedent(more)}", "    ")
     return f"{HEAD}\n{dedent(before)}\n\nclass ModelNew(nn.Module):\n{methods}"
@@ -179,7 +179,7 @@ HONEST = {
     "a layer's attributes": in_class("return [getattr(self.a, name) for name in ('weight', 'bias')]"),
     "a dtype by its width": in_module("def dtype(bits):\n    return getattr(torch, f'float{bits}')"),
     "one name or another": in_class("return getattr(F, 'relu' if x.shape[0] > 4 else 'gelu')(x)"),
-    # Addresses and versions that stand for no input's values.
+    # Addresses and versions that identify no input's values.
     "weights packed again": in_class(REPACK),
     "weights packed in a function": in_class(
         "return x @ packed(self.graphs, self.a.weight)", before=REPACK_IN_A_FUNCTION
@@ -201,7 +201,7 @@ HONEST = {
         before="LIB, EXPECTED = ctypes.CDLL(None), 0",
     ),
     "a graph that copies": in_class(GRAPH_THAT_COPIES),
-    # Errors that are heard, or have nothing to do with the answer.
+    # Errors that are raised again, or do not affect the answer.
     "smaller pieces": in_class(
         """
         try:
@@ -277,7 +277,7 @@ HACKS = {
 }
 
 
-# What running shows as well, or settles.
+# Findings that running the code shows as well, or settles.
 FLAGGED = {
     "obfuscated_exec": {
         "of os": in_module("def run(name):\n    return getattr(os, name)()"),

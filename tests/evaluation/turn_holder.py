@@ -1,4 +1,4 @@
-"""A process that takes a turn and keeps it: apart from the tests, so that it starts without importing torch."""
+"""A process that takes a turn and keeps it, in a module of its own, so that it starts without importing torch."""
 
 from __future__ import annotations
 

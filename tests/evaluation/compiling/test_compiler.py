@@ -105,7 +105,7 @@ GOES_ON = _code("undeclared_name").replace(BUILD, CAUGHT.format(BUILD)).replace(
 
 
 def test_extension_when_its_build_failed_is_not_built_again(compiler, tmp_path, monkeypatch):
-    """A candidate may catch the compiler's refusal and try another: each of its processes would wait for it again."""
+    """A candidate may catch a failed build and try another: each of its processes would wait for the failure again."""
     other = BUILD.replace("fused", "other").replace("SOURCE", "OTHER")
     code = GOES_ON + f"\nOTHER = SOURCE.replace('undeclared_name', '1.0').replace('fused', 'other')\n{other}\n"
     result = compiler.compile(code)
@@ -128,11 +128,11 @@ def test_extension_when_its_build_failed_is_not_built_again(compiler, tmp_path, 
 
 
 def test_candidate_when_none_of_its_extensions_builds_is_refused_as_the_rule_has_it(compiler):
-    """By the compiler, whatever its text looks like: nothing else knows that nothing was built."""
+    """The compiler refuses it, whatever its text looks like, since no later stage sees that nothing was built."""
     refused = compiler.compile(GOES_ON)
     assert (refused.ok, refused.reason) == (False, "compile_error") and "undeclared_name" in refused.detail
-    assert compiler.compile(GOES_ON).reason == "compile_error"  # out of the cache, too
-    assert compiler.compile("import triton\n" + GOES_ON).ok  # kernels of another kind
+    assert compiler.compile(GOES_ON).reason == "compile_error"  # the cached result is refused, too
+    assert compiler.compile("import triton\n" + GOES_ON).ok  # it has kernels of another kind
     rules, compiler.config.rules = compiler.config.rules, RulesConfig(fallbacks="reject")
     try:
         assert compiler.compile(GOES_ON).reason == "silent_fallback"
@@ -143,16 +143,16 @@ def test_candidate_when_none_of_its_extensions_builds_is_refused_as_the_rule_has
 
 
 def test_build_when_no_gpu_is_visible_targets_the_configured_architecture(tmp_path):
-    """Or no evaluator would find what a compiler on another machine has built."""
+    """Otherwise no evaluator would find what a compiler on another machine has built."""
     cache = str(tmp_path / "cache")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache, cuda_arch_list="9.0a")) as evaluators_own:
         key = evaluators_own._key(EXTENSION, "")
     with Compiler(EvaluationConfig(device="cuda", compile_cache=cache)) as blind:
-        blind.config.cuda_arch_list = ""  # also where there is one
+        blind.config.cuda_arch_list = ""  # as on a machine without a GPU
         assert blind._key(EXTENSION, "") != key
         blind.build_for("9.0a")
         assert blind._key(EXTENSION, "") == key
-        blind.build_for("8.0")  # it knows already
+        blind.build_for("8.0")  # an architecture that is set stays
         assert blind._key(EXTENSION, "") == key
 
 
@@ -198,7 +198,7 @@ def test_header_when_flags_differ_is_not_used(tmp_path, monkeypatch, header):
     environment = {**os.environ, "CPATH": str(headers.path)}
     for more, mark in (([], "!"), (["-O2"], "x")):
         process = subprocess.Popen([*command, *more], env=environment, stderr=subprocess.PIPE, text=True)
-        with process:  # -H marks each precompiled header as it comes to it; the rest, half a minute of headers, may go
+        with process:  # -H marks a precompiled header when it is read; the others take half a minute, unneeded
             first = process.stderr.readline()
             process.kill()
         assert first.startswith(mark) and str(headers.path) in first

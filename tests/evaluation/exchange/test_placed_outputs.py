@@ -1,4 +1,4 @@
-"""Outputs are read where they lie in a contestant's memory, whatever their layout, and nothing of it runs meanwhile."""
+"""Outputs are read where they lie in a contestant's memory, in any layout, without running any code of it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_outputs_when_handed_over_differ_from_those_in_memory_are_refused():
     (whole,) = PlacedOutput("T", (place_of(output),)).read(here, None)
     fetched = CallResult("T", [whole], [tuple(output.shape)], picks)
     assert fetched.begins_as(handed) and not fetched.begins_as(handed[:-1] + b"x")
-    assert fetched.begins_as(handed[:-8])  # there was no room: that is not known
+    assert fetched.begins_as(handed[:-8])  # the rest did not fit when it was handed over
 
 
 LATE_OUTPUT = """

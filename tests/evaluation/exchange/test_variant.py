@@ -55,9 +55,9 @@ def test_factor_when_applied_changes_floats_only(pool):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_sets_when_two_are_mixed_are_turned_and_joined(pool, dtype):
     sets = [(torch.randn(4, 9).to(dtype), torch.arange(36), torch.randn(9, 4).to(dtype).t()) for _ in range(2)]
-    flat = [tensor if tensor.is_contiguous() else tensor.t() for s in sets for tensor in s]  # as it lies in memory
+    flat = [tensor if tensor.is_contiguous() else tensor.t() for s in sets for tensor in s]  # in the order of memory
     specs = list(place(pool, *flat))
-    for number in (2, 5):  # the third keeps its own layout
+    for number in (2, 5):  # the third tensor keeps its own layout
         old = specs[number]
         specs[number] = TensorSpec(old.dtype, (4, 9), (1, 4), old.offset, old.nbytes)
     variant = Variant(tuple(specs[:3]), (5, 7, 0), 1.0, True, tuple(specs[3:]), (11, 1, 0), 0.75)
@@ -65,7 +65,7 @@ def test_sets_when_two_are_mixed_are_turned_and_joined(pool, dtype):
     mixed = CpuDevice(1).inputs(reader, msgspec.json.decode(msgspec.json.encode(variant), type=Variant))
     first, second = (s[0].reshape(-1).roll(-cut).reshape(4, 9) for s, cut in zip(sets, (5, 11), strict=True))
     assert torch.allclose(mixed[0], torch.lerp(first, second, 0.75))
-    whole = torch.arange(36)  # a quarter of the first set's, then the second's
+    whole = torch.arange(36)  # a quarter is the first set's, the rest the second's
     assert torch.equal(mixed[1], torch.cat([whole.roll(-7)[:9], whole.roll(-1)[9:]]))
     assert torch.allclose(mixed[2], torch.lerp(sets[0][2], sets[1][2], 0.75))
     for number, tensor in enumerate(mixed):
@@ -73,7 +73,7 @@ def test_sets_when_two_are_mixed_are_turned_and_joined(pool, dtype):
         assert not variant.changed(pool.memory, number, None, data)
     wide = mixed[0].double()
     digits, other = (wide * (1 + torch.finfo(dtype).eps)).to(dtype), (wide + 0.5).to(dtype)
-    for tensor, is_other in ((digits, False), (other, True)):  # another device may round otherwise
+    for tensor, is_other in ((digits, False), (other, True)):  # another device may round differently
         assert variant.changed(pool.memory, 0, None, tensor.view(torch.uint8).numpy().tobytes()) is is_other
     assert variant.changed(pool.memory, 1, None, (mixed[1] + 1).view(torch.uint8).numpy().tobytes())
     assert variant.changed(pool.memory, 0, None, b"")

@@ -1,4 +1,4 @@
-"""Processes that live on from problem to problem, which on a GPU the maker and the eager reference do."""
+"""Processes that are reused from problem to problem, as on a GPU the maker and the eager reference are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pid_of(kept: KeptProcess) -> int:
 
 @pytest.fixture
 def keeping(warm_server):
-    """Yield an evaluator that keeps its processes, as on a GPU, and measures with as few as it may."""
+    """Yield an evaluator that keeps its processes, as on a GPU, and measures with as few as possible."""
     config = quick_config()
     config.rules.same_operations = "measure"
     config.timing.contestants, config.timing.most_contestants = 1, 3
@@ -74,7 +74,7 @@ def test_kept_process_when_its_server_closes_ends(server):
 
 
 def test_verdicts_when_processes_are_kept_are_the_same(keeping):
-    """As on a GPU, on this processor: several problems in turn, wrong candidates between, and a death."""
+    """The kept processes serve several problems in turn, with wrong candidates between, and one of them dies."""
     for name in ("chain", "softmax", "chain"):
         right, wrong = problem(name), "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
         assert keeping.evaluate(right, renamed(name)).accepted
@@ -89,7 +89,7 @@ SPOILS = "\nimport torch\ntorch.nn.functional.softmax = torch.softmax = torch.Te
 
 
 def test_problem_when_an_earlier_one_spoiled_the_kept_process_is_tried_in_a_new_one(keeping):
-    """The reference of the second, and its opening, are tried once more in an unused process."""
+    """The second problem's opening, and its reference, are tried once more in an unused process."""
     spoiling = dataclasses.replace(problem("chain"), source=SPOILS + problem("chain").source)
     assert keeping.evaluate(spoiling, renamed("chain")).accepted
     assert keeping._problems._maker.used
@@ -168,7 +168,7 @@ def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(
     monkeypatch.setattr(ForkServer, "spawn", spawned)
     asks = parse_problem(ASKS, "asks", origin="test")
     verdict = keeping.evaluate(asks, ASKS.replace("class Model(", "class ModelNew("))
-    if several:  # the trials were made by one with a single queue, and it records that
+    if several:  # the trials were drawn by a process with a single queue, and the problem records the number
         assert verdict.reasons == ("wrong_output",)
         assert processes == [("maker", False), ("reference", False), ("reference", True), ("candidate", True)]
     else:
@@ -178,7 +178,7 @@ def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(
 
 
 def roles_made(keeping, monkeypatch) -> list[str]:
-    """Return the roles of the processes that one verdict takes; its candidate is slower, and needs no second look."""
+    """Return the roles of the processes for one verdict, whose candidate is slower and is measured only once."""
     roles, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, **rest: roles.append(role) or spawn(self, role=role, **rest)
@@ -190,12 +190,12 @@ def roles_made(keeping, monkeypatch) -> list[str]:
 
 
 def test_fresh_pairs_when_made_begin_with_reference_and_candidate_in_turn(keeping, monkeypatch):
-    """The process that is made later launches faster on a GPU."""
+    """They take turns, since on a GPU the process that is made later launches faster."""
     keeping.config.timing.contestants = keeping.config.timing.most_contestants = 3
-    # Wanted from the second pair of processes on, whatever the clocks of a busy machine show of the first.
+    # Fresh references are wanted from the second pair on, whatever a busy machine's clocks show of the first.
     monkeypatch.setattr(measuring_module, "wants_fresh_reference", lambda parts, timing: bool(parts))
     roles = roles_made(keeping, monkeypatch)
-    # The first one is timed against the reference that lives on.
+    # The first candidate is timed against the reused reference.
     assert roles == ["screener", "maker", "reference", "candidate", "candidate", "reference", "reference", "candidate"]
 
 

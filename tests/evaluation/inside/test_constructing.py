@@ -1,4 +1,4 @@
-"""What a model is constructed with comes in several forms, and the candidate gets the same."""
+"""Constructor arguments of a model come in several forms, and the candidate gets the same ones."""
 
 from __future__ import annotations
 

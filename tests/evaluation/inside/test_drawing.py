@@ -1,4 +1,4 @@
-"""Inputs that every process draws for itself from a seed: the same everywhere, and checked like those that are sent."""
+"""Inputs that every process draws from a seed are the same everywhere, and checked like inputs that are sent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def drawing_evaluator():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "may_draw", lambda device, nbytes: True)
         config = quick_config()
-        config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine's
+        config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine needs as much
         config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
         with Evaluator(config) as evaluator:
             yield evaluator
@@ -100,7 +100,7 @@ def test_plan_when_the_default_type_is_another_draws_the_same_types():
 
 
 def test_inputs_that_are_drawn_for_later_are_the_same_when_their_turn_comes():
-    """What a GPU does, which needs none."""
+    """A GPU hides inputs that are drawn early; this test needs no GPU."""
     drawing = Drawing(record(lambda: [torch.rand(3, 4), torch.rand(3, 4).T, torch.randint(0, 9, (5,)), 3]))
     device = CpuDevice(1)
     later = CudaDevice.drawn_later(device, drawing, 7)
@@ -136,7 +136,7 @@ def test_problem_when_its_inputs_are_drawn_keeps_no_set_in_the_pool(drawing_eval
     [
         ("return torch.tanh(x) * 1.9 + row", {"wrong_output"}),
         ("out = torch.tanh(x) * 2.0 + row; x.zero_(); return out", {"input_mutation"}),
-        # Which trial comes second is drawn: the same size with a NaN, or another size.
+        # Chance decides which trial comes second: one of the same size with a NaN, or one of another size.
         ("return seen.setdefault('out', torch.tanh(x) * 2.0 + row)", {"nan_comparison", "shape_overfit"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Inputs that lie ready without being readable come out as they were."""
+"""Inputs that were made unreadable in advance come out as they were."""
 
 from __future__ import annotations
 

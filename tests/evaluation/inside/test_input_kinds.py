@@ -1,4 +1,4 @@
-"""Kinds of inputs that are made from a set of the problem: one row that differs, and other lengths."""
+"""Kinds of inputs that are made from a problem's own: one row that differs, and other lengths."""
 
 from __future__ import annotations
 

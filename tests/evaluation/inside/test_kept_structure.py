@@ -1,6 +1,6 @@
-"""Inputs keep what they are when they are varied.
+"""Varied inputs keep what all of a problem's inputs have in common.
 
-A candidate may rely on what all of a problem's inputs have in common, and is refused if it relies on more.
+A candidate may rely on that, and is refused if it relies on more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def form(arguments: str, inputs: str, body: str, **more: str) -> str:
 
 
 def pair(arguments: str, inputs: str, reference: str, honest: str, wrong: str = "", **more: str) -> tuple[str, ...]:
-    """Return sources of the problem, of an honest candidate, and of one that relies on more than the inputs have."""
+    """Return sources of the problem, of an honest candidate, and of one that relies on more than the inputs share."""
     bodies = [text for text in (reference, honest, wrong) if text]
     sources = [form(arguments, inputs, body, **more) for body in bodies]
     return (sources[0], *(source.replace("class Model(", "class ModelNew(") for source in sources[1:]))

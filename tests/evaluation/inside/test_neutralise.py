@@ -1,4 +1,4 @@
-"""A handler that would hide an error of a candidate's own code lets it through."""
+"""A handler that would hide an error of a candidate's own code re-raises it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def __init__(self, n):
 
 
 def in_class(forward: str, more: str = "", before: str = "") -> str:
-    """Return a candidate of these parts: the body of `forward`, further methods, what stands above the class."""
+    """Return a candidate made of these parts: the body of `forward`, further methods, text above the class."""
     body = indent(dedent(forward).strip(), "    ")
     methods = indent(f"{INIT}\ndef forward(self, x):\n{body}\n\n{dedent(more)}", "    ")
     return f"{HEAD}\n{dedent(before)}\n\nclass ModelNew(nn.Module):\n{methods}"

@@ -1,4 +1,4 @@
-"""Convolutions may be as exact as TF32 where PyTorch lets them; what only looks like that is not taken for it."""
+"""Convolutions may be as inexact as TF32 where PyTorch allows it; what only looks like TF32 is refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-# A maker on a GPU finds this out for itself.
+# On a GPU the maker measures this.
 DEVICE = "cudal1_ray.evaluation.inside.cpu_device"
 ALLOWED = f"sys.modules[{DEVICE!r}].CpuDevice.coarse_convolutions = lambda self: True"
 TF32 = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
@@ -149,7 +149,7 @@ def test_products_when_a_baseline_rounds_them_are_coarse(product):
 
 
 def test_candidate_when_its_baseline_has_tf32_may_be_as_coarse(monkeypatch):
-    """A baseline in TF32 answers the timed calls as well: an exact candidate must not be refused for that."""
+    """A baseline in TF32 answers the timed calls as well: an exact candidate must not be refused for its difference."""
     problem = Problem("product", PRODUCT.format(name="Model", change="pass"), "product")
     coarse = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
     half = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"

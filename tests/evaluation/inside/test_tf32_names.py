@@ -1,4 +1,4 @@
-"""TF32 may be switched on and off by several names of torch, of which each counts."""
+"""Several names of torch switch TF32, and the evaluator heeds each of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SWITCHES = {
     "b.cuda.matmul.fp32_precision = 'tf32'": [True, True],
     "b.cuda.matmul.fp32_precision = 'none'; b.fp32_precision = 'tf32'": [True, True],
 }
-# Each is switched in a process in which nothing has been: torch keeps what other names have set. Importing torch takes
-# two seconds, so the processes are forked after that.
+# Each is switched in a process without earlier switches: torch keeps what other names have set. Importing torch takes
+# two seconds, so the processes are forked after the import.
 PROGRAM = """
 import json, os, sys, torch
 from cudal1_ray.evaluation.inside.cuda_device import tf32_products

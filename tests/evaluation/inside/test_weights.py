@@ -38,7 +38,7 @@ def test_recurrent_layers_when_randomised_keep_a_sequences_first_steps(kind):
     layer, x = kind(4, 64, batch_first=True), torch.randn(1, 256, 4)
 
     def forgotten() -> float:
-        """Return how much the last output follows the first three quarters of the steps."""
+        """Return the share of the last output that depends on the first three quarters of the steps."""
         with torch.no_grad():
             whole, tail = (layer(steps)[0][:, -1] for steps in (x, x[:, -64:]))
         return float((whole - tail).norm() / whole.norm())
@@ -55,7 +55,7 @@ def test_recurrent_layers_when_randomised_keep_a_sequences_first_steps(kind):
         ("for step in x.unbind(1):\n h = step + h", True),
         ("for t in range(9):\n h *= x[t]", True),
         ("for t, one in enumerate(x.split(8, 1)):\n h = h + one", True),
-        ("for t in range(9):\n y.append(x[:, t])", False),  # nothing is carried
+        ("for t in range(9):\n y.append(x[:, t])", False),  # no state is carried
         ("for t in range(9):\n h = x[t]\n y.append(h)", False),
         ("for layer in self.layers:\n h = layer(h)", False),
         ("for i in range(9):\n h = self.layers[i](h)", False),

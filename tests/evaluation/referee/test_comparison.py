@@ -1,4 +1,4 @@
-"""Outputs against a reference in two precisions: what passes, and by which name the rest is refused."""
+"""Outputs against a reference in two precisions: which ones pass, and by which name others are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_comparison_when_the_reference_has_tf32_passes_tf32_and_refuses_bfloat16
     x, weight = (torch.randn(shape, generator=chance) for shape in ((2, 32, 24, 24), (32, 32, 3, 3)))
     exact = torch.conv2d(x.double(), weight.double())
     expected = expect(torch.conv2d(tf32(x), tf32(weight)), exact, CHECK)
-    for scale in (1.0, 1.4):  # other kernels round at other places
+    for scale in (1.0, 1.4):  # other kernels round in other places
         assert compare((exact + scale * (torch.conv2d(tf32(x), tf32(weight)) - exact)).float(), expected) is None
     half = torch.conv2d(x.bfloat16().float(), weight.bfloat16().float()).bfloat16().float()
     assert compare(half, expected).reason == "precision_downgrade"
@@ -81,14 +81,14 @@ def test_comparison_when_the_reference_gets_small_elements_right_counts_them():
     for limit in (1e-5, 1e-4):
         mismatch = compare(torch.where(exact < limit * size, 0, exact).float(), expected)
         assert mismatch.reason == "tolerance_exploit", limit
-    # Where the reference's own are noise, none is asked for better ones.
+    # Where the reference's own small elements are noise, a candidate's may be, too.
     noisy = exact.float() + 1e-4 * size * torch.randn(exact.shape, generator=torch.Generator().manual_seed(1)).float()
     assert compare(torch.where(exact < 1e-4 * size, 0, exact).float(), expect(noisy, exact, CHECK)) is None
 
 
 def test_comparison_when_an_output_is_small_needs_no_device():
     small, large = torch.randn(1 << 21), torch.randn((1 << 21) + 1)
-    expected = expect(small, small.double(), CHECK, "meta")  # where nothing has a value
+    expected = expect(small, small.double(), CHECK, "meta")  # a device without values
     assert expected.truth.device.type == "cpu"
     assert compare(small.clone(), expected, "meta") is None
     assert compare(small + 1, expected, "meta").reason == "wrong_output"
@@ -122,7 +122,7 @@ def test_decisions_when_they_come_from_fractions_may_differ_in_a_few_places():
     assert compare(few, expected) is None and compare(many, expected).reason == "wrong_output"
     limit = values.topk(4).values[-1]
     rare = values > limit
-    expected = expect(rare, values.double() > limit, CHECK)  # false everywhere would be almost right
+    expected = expect(rare, values.double() > limit, CHECK)  # an output of false alone would be almost right
     assert compare(torch.zeros_like(rare), expected).reason == "wrong_output"
 
 
@@ -152,7 +152,7 @@ def test_channel_when_small_is_not_covered_by_large_ones(axis):
 def test_channel_when_the_reference_is_off_in_it_may_be_off_as_much():
     truth = torch.randn(64, 48, dtype=torch.float64) * 1e3
     truth[:, 5] = truth[:, 5] * 1e-6
-    noise = torch.randn(64) * 1e-4  # what a difference of large numbers leaves
+    noise = torch.randn(64) * 1e-4  # the rounding error of a difference of large numbers
     native = truth.clone()
     native[:, 5] += noise
     other = truth.clone()
@@ -161,7 +161,7 @@ def test_channel_when_the_reference_is_off_in_it_may_be_off_as_much():
 
 
 def test_channel_when_it_has_one_small_number_is_held_to_the_others_tolerance():
-    """What a ReLU leaves of a channel may be a single number near 0, which the reference gets right by chance."""
+    """A ReLU may leave a single number near 0 in a channel, which the reference gets right by chance."""
     truth = torch.randn(64, 48, dtype=torch.float64).relu()
     truth[:, 5] = 0.0
     truth[7, 5] = 1e-4

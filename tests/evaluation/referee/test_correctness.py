@@ -27,7 +27,7 @@ def lazy():
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Return the candidates' rounds of trials and exclusive turns, in their order."""
+    """Return the candidates' rounds of trials and exclusive turns, in order."""
     steps: list[str] = []
 
     def record(owner, name):

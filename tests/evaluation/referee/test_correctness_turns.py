@@ -47,10 +47,10 @@ def test_libraries_when_a_small_problem_loads_them_block_no_other_turn(evaluator
         with first_turn(session, turns, **options):
             return turns._measuring._holder is not None
 
-    assert waits(on_cpu)  # where it takes no time worth a word
+    assert waits(on_cpu)  # the first call on a CPU loads no libraries
     assert not waits(small) and waits(small, answered_before=True)
     assert waits(large) and waits(replace(large, reference_ms=500.0))
-    assert not waits(replace(large, reference_ms=5.0))  # its tensors are large, and it is soon done with them
+    assert not waits(replace(large, reference_ms=5.0))  # its tensors are large, but its call is short
     turns.close()
 
 
@@ -72,7 +72,7 @@ def test_candidate_when_it_tunes_in_its_first_call_gets_an_exclusive_turn_once_c
         turns.close()
         assert len(turn_limits) == expected and all(longest_s < 10 for longest_s in turn_limits)
         turn_limits.clear()
-    assert not tunes_in_calls(tunes + "import triton")  # that compiles meanwhile, for much longer
+    assert not tunes_in_calls(tunes + "import triton")  # it compiles in its first call, which takes much longer
 
 
 def test_comparison_when_on_the_cpu_blocks_no_other_turn(evaluator, tmp_path):

@@ -28,7 +28,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return the problems that were opened by a maker, in their order."""
+    """Return the problems that a maker opened, in order."""
     problem_ids: list[str] = []
     function = open_problems.open_problem
 
@@ -56,7 +56,7 @@ def test_an_opened_problem_when_settings_differ_is_opened_again(config, opened):
     config.check.rms_tolerance *= 10
     with Evaluator(config) as second:
         second.evaluate(problem("chain"), WRONG)
-    config.slots = 3  # how many evaluators there are changes nothing about a problem
+    config.slots = 3  # the number of evaluators does not change a problem
     with Evaluator(config) as third:
         third.evaluate(problem("chain"), WRONG)
     assert opened == ["test/chain"] * 2

@@ -90,7 +90,7 @@ def server_at():
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("role", ["reference", "maker"])
 def test_gpu_when_looked_for_in_the_sandbox_needs_no_file_outside_it(server_at, level, role):
-    """Where torch has no CUDA that ends with torch's own refusal, and not with a file outside the sandbox."""
+    """Without CUDA in torch the attempt ends with torch's own refusal, not with a file outside the sandbox."""
     _require(level)
     if torch.cuda.is_available():
         pytest.skip("it would be opened")
@@ -157,7 +157,7 @@ def _require(level: str) -> None:
 
 
 def test_shared_memory_when_its_contestant_ends_is_gone(server_at):
-    """On a GPU a candidate may make some. It is of an IPC namespace of its own, and is not there for the next."""
+    """On a GPU a candidate may create some, in an IPC namespace of its own, which ends with the candidate."""
     _require("namespaces")
     contestants = [server_at("namespaces").spawn(role="candidate", cores=[]) for _ in range(2)]
     try:
@@ -244,7 +244,7 @@ def in_tmp():
 
 @pytest.mark.parametrize("level", LEVELS[:2])
 def test_readable_folder_when_among_temporary_files_is_read_only_and_alone(achieved, level, in_tmp):
-    """And is no place for them, nor is a file beside it seen."""
+    """The folder takes no files, and a file beside it is invisible."""
     _require(level)
     for name in ("lent", "kept"):
         (in_tmp / name).mkdir()
@@ -261,7 +261,7 @@ attempt("beside", lambda: open("{in_tmp}/kept/file").read())
 
 
 def test_sandbox_root_when_paths_contain_each_other_holds_all_of_them(in_tmp):
-    """In whichever order they are asked for; links stay links, and what lies behind one is where it leads."""
+    """The order of the paths does not matter; links stay links, and lead to the content behind them."""
     for name in ("outer/inner", "real/below"):
         (in_tmp / name).mkdir(parents=True)
     (in_tmp / "link").symlink_to("real")
@@ -316,7 +316,7 @@ if os.fork() == 0:
 
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
 def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
-    """The kernel counts all of a user's threads where there is no user namespace, such as Ray's and an engine's."""
+    """Without a user namespace the kernel counts all threads of the user, such as Ray's and an inference engine's."""
     _require(level)
     code = (
         "import threading\n"
@@ -356,7 +356,7 @@ def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only():
 
 @pytest.fixture
 def driver(tmp_path):
-    """Return folders as NVIDIA's driver has them for three GPUs, of which one is not in this container."""
+    """Return folders as NVIDIA's driver fills them for three GPUs, one of which is not in this container."""
     for name in ("nvidia0", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-modeset", "nvidia-caps"):
         (tmp_path / "dev" / name).mkdir(parents=True)
     for minor, bus in enumerate(("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")):

@@ -1,4 +1,4 @@
-"""The speedup at which two sides' calls agree most: what launches, places in memory and hold-ups do to times."""
+"""The speedup at which two sides' calls agree most, in spite of launches, places in memory and delayed calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 
 def _batches(chance, typical_s, *, slow_share, batches=24, calls=16):
-    """Return calls at two heights, 1.4 apart, with 2% of noise; one in twenty is held up by anything."""
+    """Return calls at two levels, 1.4 apart, with 2% of noise; one in twenty is delayed by a random time."""
     times = typical_s * np.exp(0.02 * chance.standard_normal((batches, calls)))
     times *= np.where(chance.random((batches, calls)) < slow_share, 1.4, 1.0)
     return times * np.where(chance.random((batches, calls)) < 0.05, 1 + 5 * chance.random((batches, calls)), 1.0)
@@ -107,7 +107,7 @@ def test_windows_when_handed_over_are_those_fetched_later(layout):
         picks = [0.3, 0.9]
         fetched, _ = device.as_it_lies(values, picks)
         assert torch.equal(device.handed(values, picks, places).view(torch.float32), fetched)
-    assert len(places) == 1  # the small one is handed over whole
+    assert len(places) == 1  # the small output is handed over whole
 
 
 def test_charge_when_applied_takes_a_gain_away_and_makes_no_loss():
@@ -125,11 +125,11 @@ def test_charge_when_applied_takes_a_gain_away_and_makes_no_loss():
     assert of(small).ratio == pytest.approx(1.0)
     assert of(large).ratio == pytest.approx(100 / 130, rel=0.01)
     assert of(none).ratio == pytest.approx(100 / 104, rel=0.01)
-    assert of(batches(0.0, 180e-6)).ratio == pytest.approx(1.0, rel=0.01)  # forged
+    assert of(batches(0.0, 180e-6)).ratio == pytest.approx(1.0, rel=0.01)  # its times are forged
 
 
 def test_kernels_when_their_times_have_several_levels_are_compared_by_mean():
-    """Of places in memory, every other pair in another one: what most calls agree on jumps from one to the other."""
+    """Every other pair lies in another place in memory, so that the most frequent time jumps from one to the other."""
     chance, quiet, intervals = np.random.default_rng(3), Span(1e-3, 1e-3, 0.0), {False: [], True: []}
 
     def batch(log: float) -> Batch:

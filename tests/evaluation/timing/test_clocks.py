@@ -43,7 +43,7 @@ def test_waiting_when_a_thread_causes_it_hides_nothing_on_a_gpu():
 
 
 def test_unclocked_work_when_some_batches_leave_work_over_charges_the_mean():
-    """A thread that is not waited for ends within most windows, and after others; no median shows it."""
+    """A thread that is not joined ends within most windows, and after others, which no median shows."""
     quiet, late = _batches(4e-3)[0], Span(2e-3, 2e-3, 0.0)
     references = [quiet] * 20
     for phase in ("prepare", "idle", "fetch"):
@@ -63,11 +63,11 @@ def test_calls_when_a_few_do_the_work_of_many_count_as_much():
     references = batches((100e-6,) * 9 + (300e-6,))
     assert uneven(references, batches((50e-6,) * 9 + (150e-6,)), 2.0) == 0.0
     assert uneven(references, batches((50e-6,) * 6 + (180e-6,) * 4), 2.0) == pytest.approx(42e-6, rel=0.05)
-    assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it is better than that
+    assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it has no slow call at all
 
 
 def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
-    together = [[1.0] * 8, [0.5] * 8]  # of a call, reference and candidate
+    together = [[1.0] * 8, [0.5] * 8]  # seconds of a call, of reference and candidate
 
     def estimate(*late, allowed=0.0):
         return ForeknowledgeGain.of(together, [[1.0] * len(late), list(late)], allowed)
@@ -81,9 +81,9 @@ def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
     seems = estimate(*[0.45, 0.95] * 3)
     assert not seems.sure and seems.likely == pytest.approx(seems.extra)
     assert knows.likely == knows.extra and honest.likely == 0.0
-    little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches do, by less than chance
+    little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches explain, by less than chance does
     assert not little.sure and little.settled and little.likely == pytest.approx(0.19)
-    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # no estimate can exceed what is allowed
+    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # no estimate can exceed the allowed time
 
 
 def test_sleeping_when_timed_is_charged_and_waiting_for_a_core_is_not():

@@ -1,4 +1,4 @@
-"""Several values and processes together: intervals, and how many processes are measured."""
+"""Intervals over several values and processes, and the number of processes that are measured."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_measurement_when_a_percent_matters_takes_more_processes():
     )  # fmt: skip
 
     def processes(reference_ms, *centres, own=0.005):
-        """Return how many processes are measured when they have these speedups; further ones have the last."""
+        """Return how many processes are measured if they have these speedups; further ones repeat the last."""
         parts = []
         while wants_another(parts, timing):
             log = math.log([*centres, *centres[-1:] * 20][len(parts)])
@@ -60,50 +60,50 @@ def test_measurement_when_a_percent_matters_takes_more_processes():
     assert processes(1.0, 1.0) == 2
     assert processes(0.02, 2.0) == 2 and processes(0.02, 4.0) == processes(0.02, 0.5) == 1  # a slow core
     assert processes(0.02, 1.0) == 4
-    assert processes(1.0, 1.0, 1.2) == 4  # two that disagree
-    assert processes(1.0, 0.2) == 2 and processes(1.0, 0.02, 1.0) == 4  # one that is slow beyond belief
+    assert processes(1.0, 1.0, 1.2) == 4  # two processes disagree
+    assert processes(1.0, 0.2) == 2 and processes(1.0, 0.02, 1.0) == 4  # one process is improbably slow
     timing.most_near_1 = 16
     assert processes(0.02, 1.003) == 4
-    assert processes(0.02, 1.012) == 12 and processes(0.02, 0.988) == 4  # is that gain more than chance?
-    assert processes(0.02, 1.012, 1.012, 1.0) == 4  # it was not
-    assert processes(0.02, 1.04) == processes(0.02, 0.96) == processes(0.02, 1.06) == 4  # it is
+    assert processes(0.02, 1.012) == 12 and processes(0.02, 0.988) == 4  # chance may explain the gain
+    assert processes(0.02, 1.012, 1.012, 1.0) == 4  # chance explains it
+    assert processes(0.02, 1.04) == processes(0.02, 0.96) == processes(0.02, 1.06) == 4  # chance does not explain it
     assert processes(40.0, 1.012, own=0.03) == 8 and processes(40.0, 0.988, own=0.03) == 4  # long calls differ
     assert processes(0.02, 4.0) == 1
     timing.most_half_width = 0.0144
-    assert processes(0.02, 4.0) == processes(0.02, 1.2) == 4 and processes(1.0, 4.0) == 1  # twice the same within 2%
+    assert processes(0.02, 4.0) == processes(0.02, 1.2) == 4 and processes(1.0, 4.0) == 1  # two agree within 2%
     timing.half_width_growth, timing.most_half_width = 0.2, 1.0
     assert processes(1.0, 1.04) == 2 and processes(1.0, 1.2) == 1  # chance makes four percent, too
-    assert processes(1.0, 1.08) == 2 and processes(1.0, 1.08, 0.93) == 4  # and now and then a tenth
+    assert processes(1.0, 1.08) == 2 and processes(1.0, 1.08, 0.93) == 4  # and rarely a tenth
     assert not wants_fresh_reference([], timing)
     base = Measurement(Interval(0.01, 0.005, 20), 0.02, 0.02, 20, (0.01,))
     assert wants_fresh_reference([base], timing)
-    assert wants_fresh_reference([replace(base, reference_ms=2.0)], timing)  # it may be where its tensors lie
+    assert wants_fresh_reference([replace(base, reference_ms=2.0)], timing)  # its tensors' places may explain it
     assert not wants_fresh_reference([replace(base, reference_ms=2.0, interval=Interval(0.004, 0.005, 20))], timing)
-    assert wants_fresh_reference([replace(base, interval=Interval(0.4, 0.005, 20))], timing)  # launches, at any gain
+    assert wants_fresh_reference([replace(base, interval=Interval(0.4, 0.005, 20))], timing)  # launches dominate
     assert not wants_fresh_reference([replace(base, reference_ms=2.0, interval=Interval(0.4, 0.005, 20))], timing)
     doubtful = replace(base, interval=Interval(0.9, 0.3, 20), steady=False)
-    assert wants_another([doubtful], timing)  # a slow core, or others at work: its speedup is no reason to stop
+    assert wants_another([doubtful], timing)  # a slow core, or other work: its speedup proves nothing
     assert combine([doubtful, base, base], timing).interval.centre == pytest.approx(0.01)
     assert combine([doubtful, base], timing).interval.low < 1.01 < combine([doubtful, base], timing).interval.high
     quick, slow = (
         replace(base, core_s=core_s, interval=Interval(log, 0.005, 20)) for core_s, log in ((18e-6, 0.2), (27e-6, 0.3))
     )
     mixed = combine([slow, quick, slow, quick], timing)
-    assert mixed.interval.centre == pytest.approx(0.2)  # others' cores were slow
+    assert mixed.interval.centre == pytest.approx(0.2)  # the others ran on slow cores
     assert [pair.counted for pair in mixed.processes] == [False, True, False, True]
     assert mixed.processes[0].speedup == slow.interval.ratio
-    assert mixed.device_speedup == 0.0  # it was not measured
-    alone = [replace(quick, device_s=(3e-6, time_s)) for time_s in (1e-6, 2e-6, 0.0)]  # the last one's is forged
+    assert mixed.device_speedup == 0.0  # no process measured it
+    alone = [replace(quick, device_s=(3e-6, time_s)) for time_s in (1e-6, 2e-6, 0.0)]  # the last time is forged
     assert combine(alone, timing).device_speedup == pytest.approx(math.sqrt(3 * 1.5))
     assert combine(alone, timing).processes[1].device_runtime_ms == pytest.approx(2e-3)
-    assert wants_another([slow, quick, slow, slow], timing)  # only one was on a fast one
+    assert wants_another([slow, quick, slow, slow], timing)  # only one process ran on a fast core
     assert not wants_another([slow, quick, slow, slow, quick], timing)
     assert not wants_another([slow, quick, *[slow] * 14], timing)
     assert combine([slow, slow], timing).interval.centre == pytest.approx(0.3)
     hidden = replace(base, reference_ms=1.3 * base.reference_ms, interval=Interval(0.3, 0.005, 20))
     assert combine([quick, hidden, quick], timing).interval.centre == pytest.approx(0.2)  # its reference was slow, too
     kernels = [replace(part, reference_ms=50 * part.reference_ms) for part in (hidden, quick)]
-    assert combine(kernels, timing).interval.centre == pytest.approx(0.25)  # nothing that a core does
+    assert combine(kernels, timing).interval.centre == pytest.approx(0.25)  # no core explains the difference
     timing.contestants, timing.most_contestants = 3, 1
     assert processes(1.0, 2.0) == 3
 
@@ -117,7 +117,7 @@ def test_process_when_its_core_ran_slowly_is_left_out():
     combined = combine([fast, slow, replace(fast, core_s=20e-6)], timing)
     assert combined.interval.centre == pytest.approx(0.10)
     assert [pair.counted for pair in combined.processes] == [True, False, True]
-    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # no faster one is known
+    assert combine([slow, slow], timing).interval.centre == pytest.approx(0.08)  # no faster core is known
 
 
 def test_interval_when_few_processes_agree_by_chance_is_not_narrow():
@@ -127,7 +127,7 @@ def test_interval_when_few_processes_agree_by_chance_is_not_narrow():
         parts = [Measurement(Interval(log, 0.0, 20), 1.0, 1.0, 20, (log,)) for log in centres]
         return combine(parts, timing).interval.half_width
 
-    assert half_width(0.1, 0.1, 0.1, 0.1) == pytest.approx(0.0045)  # what is known beforehand
+    assert half_width(0.1, 0.1, 0.1, 0.1) == pytest.approx(0.0045)  # the prior spread
     assert half_width(0.08, 0.12) > 2.5 * math.sqrt(2) * 0.02 / math.sqrt(2)
     many = [0.08, 0.12] * 16
     assert half_width(*many) == pytest.approx(2.03 * 0.0203 / math.sqrt(32), rel=0.02)

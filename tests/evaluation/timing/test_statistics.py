@@ -1,4 +1,4 @@
-"""Intervals over several processes, and figures that single outliers do not move."""
+"""Intervals over several processes, and statistics that single outliers do not change."""
 
 from __future__ import annotations
 

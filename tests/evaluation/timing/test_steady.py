@@ -1,4 +1,4 @@
-"""Which of a GPU's batches are looked at: not those that others' kernels held up, nor those of a slow core."""
+"""Which of a GPU's batches count: none that another process delayed, and none of a slow core."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_batches_when_launches_matter_count_on_a_fast_core_only():
     candidates = side((12, 60e-6, 100e-6), (8, 45e-6, 74e-6))
     selection = select((references, candidates), CONFIG)
     assert selection.steady and calls_of(selection) == {(55e-6, 45e-6)}
-    assert len(selection.charged[0]) == 20  # what is hidden beside the others is seen all the same
+    assert len(selection.charged[0]) == 20  # hidden work is still searched in all undisturbed batches
 
 
 def test_batches_when_selected_are_quick_on_both_sides():
-    """A reference against itself, on a core whose speed comes and goes faster than batches do."""
+    """Both sides are the same reference, on a core whose speed changes faster than batches do."""
     chance = random.Random(0)
 
     def drawn(number: int) -> list[Batch]:
@@ -68,7 +68,7 @@ def test_batches_when_selected_are_quick_on_both_sides():
 
 
 def test_batches_when_a_candidate_slows_most_of_them_count_all_the_same():
-    """By being slow beside most of them."""
+    """The candidate is slow beside the events of most batches, so as to choose the ones that count."""
     references = side((20, *QUIET))
     candidates = side((7, 40e-6, 75e-6), (13, 60e-6, 100e-6))
     selection = select((references, candidates), CONFIG)

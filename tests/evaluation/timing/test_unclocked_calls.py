@@ -1,4 +1,4 @@
-"""What a candidate saves must show in calls that the referee alone times; and those are compared at one pace only."""
+"""A candidate's saving must show in calls that only the referee times, and these are compared at one pace only."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def test_saving_when_estimated_is_confirmed_refuted_or_left_open():
 
     assert estimate(100e-6, 20e-6).confirms(100e-6)
     assert estimate(0.0, 20e-6).refutes(100e-6) and not estimate(0.0, 20e-6).confirms(100e-6)
-    assert not estimate(60e-6, 20e-6).refutes(100e-6)  # more than half of it is there: caches may have done the rest
+    assert not estimate(60e-6, 20e-6).refutes(100e-6)  # more than half of the saving shows: caches may explain the rest
     open_case = estimate(0.0, 200e-6, pairs=10)
     assert not open_case.refutes(20e-6) and not open_case.settled(20e-6)
     assert estimate(100e-6, 20e-6).settled(100e-6)
-    assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # of a launch too there is little that can be hidden
+    assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # little of a launch can be hidden, either
 
 
 def test_pairs_when_taken_at_different_paces_are_not_compared():
     even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
     assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
     assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []
-    # Where the pace changes all the time the more even half must do.
+    # Where the pace changes all the time, the more even half is compared.
     assert len(even_pairs([[1.0, 1.0 + share / 10] for share in range(2, 12)])) == 5
 
 
@@ -99,7 +99,7 @@ def test_process_when_slow_and_without_gain_is_not_charged():
 
 
 def test_work_when_beside_the_events_or_in_few_calls_is_charged():
-    """A reference that has slow moments hides nothing of a candidate's."""
+    """A reference with slow moments hides none of a candidate's work."""
     quiet, number = Span(1e-3, 1e-3, 0.0), 8
 
     def batches(times, beside):
@@ -144,7 +144,7 @@ def test_time_when_no_inner_clock_covered_it_shows_in_unclocked_calls(evaluator)
     with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
         unseen_gain_s(pairs, 1e-3, small=False)
     assert caught.value.reason == "async_stream"
-    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # so little is taken away, and not refused
+    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # a small claim is taken away, not refused
 
 
 def test_outputs_when_calls_are_unclocked_are_compared(evaluator):
@@ -157,7 +157,7 @@ def test_outputs_when_calls_are_unclocked_are_compared(evaluator):
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("others", [0, 2])
 def test_candidate_when_one_process_alone_shows_a_reason_is_not_rejected(evaluator, monkeypatch, times, others):
-    """Neither is it for different reasons of several processes (`others`), each of which only one has shown."""
+    """It is not rejected for several reasons (`others`), either, if only one process showed each."""
     measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
 
     def doubting(pairs, *arguments, **options):
@@ -170,7 +170,7 @@ def test_candidate_when_one_process_alone_shows_a_reason_is_not_rejected(evaluat
     chain = problem("chain")
     verdict = evaluator.evaluate(chain, chain.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
     assert verdict.accepted == (times == 1), verdict
-    assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # both sides had other ones
+    assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # all are new processes
     assert times == 1 or verdict.reasons == ("async_stream",)
 
 
@@ -194,21 +194,21 @@ def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator
     monkeypatch.setattr(
         measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
     )
-    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # nothing is compared here: it is many times as fast
+    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # not compared here: it is many times as fast
     pairs._compare, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
     centre = measure(pairs).interval.centre
     assert centre > 0.5 and len(queries) == 1
-    measure(pairs, centre + 10.0)  # more than a busy machine can add
+    measure(pairs, centre + 10.0)  # the claim exceeds what a busy machine can add
     assert len(queries) == 1
-    measure(pairs, 0.1 * centre)  # a gain that was not there before
+    measure(pairs, 0.1 * centre)  # the gain is new
     assert len(queries) == 2
-    charged = measure(pairs)  # a second more for every call
+    charged = measure(pairs)  # a second is charged for every call
     assert charged.interval.ratio < 0.1 and charged.runtime_ms > 1e3 and charged.shown == 0.0
     assert len(queries) == 3
 
 
 class FakePairs:
-    """Batches whose calls take seconds more than the reference's, in each of three ways."""
+    """Batches whose calls take longer than the reference's by given seconds, in each of three ways."""
 
     def __init__(self, together, late, ready):
         self.session, self._late, self._ready = SimpleNamespace(config=quick_config()), late, ready
@@ -239,7 +239,7 @@ def test_foreknowledge_when_it_gains_is_rejected_and_a_loss_is_charged():
 
 
 def test_calls_when_their_inputs_come_late_are_timed_in_a_warm_batch(evaluator):
-    """The first calls of a batch launch at a fraction of the later ones' pace, and few late inputs fit into one."""
+    """A batch's first calls launch far more slowly than later ones, and few late inputs fit into one batch."""
     pairs = _pairs(evaluator, "chain", 0)
     variants, _ = pairs._inputs.renew(5, written_out=2)
     assert [variant.lasting for variant in variants] == [True] * 3 + [False] * 2
