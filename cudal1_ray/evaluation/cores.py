@@ -137,7 +137,7 @@ class LaunchCore:
         cores: the cores to choose from; empty: no process is pinned.
     """
 
-    _quickest_s = 1.0  # pace that this process has seen on any core
+    _quickest_s = 1.0  # shortest pace that this process has seen on any core, seconds
 
     def __init__(self, watches: Sequence[ProcessWatch], cores: Sequence[int]) -> None:
         self._watches, self._cores, self._rest = watches if cores else [], list(cores), os.sched_getaffinity(0)

@@ -183,7 +183,7 @@ class Evaluator(Closable):
             self._problems.give_up_references()
 
     def _measure(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Check, time and scrutinise the candidate on the opened problem."""
+        """Check and time the candidate on the opened problem; measure a large speedup again."""
         candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
         reason, detail = "", ""
         try:

@@ -107,7 +107,7 @@ class CandidateMeasurement:
                     doubts.add(doubt.reason)
                     candidate.close()
                     candidate = None
-                    if doubt.reason == "baseline_sabotage":  # or the machine has become slower
+                    if doubt.reason == "baseline_sabotage":  # the machine may have become slower instead
                         references.time_alone(self._session)
                     continue
                 last = not wants_another(parts, self._timing)

@@ -34,7 +34,7 @@ _served: Any = None  # what this process serves, where it is a worker
 
 
 def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs no more, see `ForkServer.spawn`
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs one queue, see `ForkServer.spawn`
     _serve(lambda: Evaluator(config, turns_file=turns_file, measuring_cores=cores, stored=stored.send), cores)
 
 

@@ -1,1 +1,1 @@
-"""What travels between referee and contestants: messages, descriptions of tensors, recipes for inputs."""
+"""Data that referee and contestants exchange: messages, descriptions of tensors, recipes for inputs."""

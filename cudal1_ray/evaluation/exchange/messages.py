@@ -170,7 +170,7 @@ class Inspect(Request):
 
 
 class Observed(Struct):
-    """See `observing.observe`."""
+    """The result of `observing.observe`."""
 
     changed: list[Name]  # see Inspect
     operations: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")]

@@ -204,7 +204,7 @@ class CpuDevice:
     def run_batch(
         self, call: Callable[..., Any], calls: Collection[list[Any]], seeds: list[int] | None, queued: bool = False
     ) -> tuple[list[Any], list[int]]:
-        """Return the outputs of each call, and nanoseconds of all calls together or of each. `queued`: on a GPU."""
+        """Return the outputs of each call, and nanoseconds of all calls together or of each. `queued`: GPU only."""
         outputs: list[Any] = []
         keep = outputs.append
         _set_grad(False)

@@ -112,7 +112,7 @@ def spoil(outputs: list[Any]) -> None:
     with _inference_mode():
         for tensor in (plain for output in outputs for plain in _plain(output)):
             numbers = _is_floating_point(tensor) or _is_complex(tensor)
-            with suppress(RuntimeError):  # elements that share memory
+            with suppress(RuntimeError):  # raised for elements that share memory
                 _fill(tensor, float("nan") if numbers else _SPOILT)
 
 

@@ -111,7 +111,7 @@ def expect(
             allowed = 0.0 if exact is None else max(2 * differ, _undecided(native))
         return Expected(dtype, shape, _in_reach(native), 0.0, 0.0, 0.0, allowed, None)
     if exact is not None and not torch.equal(exact.isfinite(), native.isfinite()):
-        exact = None  # a twin that overflows differently is no twin
+        exact = None  # a twin that overflows in other places is not exact
     wide = torch.complex128 if dtype.is_complex else torch.float64
     fine = _DOUBLE if dtype in (torch.float64, torch.complex128) else 1.0
     truth = (native if exact is None else exact).to(wide)
@@ -128,7 +128,7 @@ def expect(
         error = (native.to(wide) - truth).abs()
         error = error if every else error[finite]
         own_error = max(rms(error), coarse[0])
-        if exact.dtype is torch.float32:  # rounded as the native one is, which hides that error
+        if exact.dtype is torch.float32:  # both are rounded alike, which hides that error
             own_error = max(own_error, _ROUNDING * rms(values))
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         factor, tolerated = _OF_REFERENCE_ERROR, fine * config.rms_tolerance * spread

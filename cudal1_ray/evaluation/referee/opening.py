@@ -262,7 +262,7 @@ class _Opening:
         homes = [] if variation in ("bank", DRAWN) else [start + i * slot for i in range(len(own))]
         room = max(1, min(self.config.timing.max_batch_calls, _WRITTEN_OUT // slot))
         batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else room * slot
-        batch = 0 if variation == DRAWN else max(batch, *(trial.input_bytes for trial in trials))  # or another trial's
+        batch = 0 if variation == DRAWN else max(batch, *(trial.input_bytes for trial in trials))  # any trial fits
         pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
         pool.memory[: len(self.static)] = self.static
         session = ProblemSession(

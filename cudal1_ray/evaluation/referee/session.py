@@ -88,7 +88,7 @@ class ProblemSession:
     reference: Any = None  # TimedContestant, kept while the fork server lives
     load_s: float = 0.0  # the latest import and construction of the reference
     reference_ms: float = 0.0
-    observed: Any = None  # Observation of the reference's call, None until it was asked
+    observed: Any = None  # Observation of the reference's call, None before it was observed
     reference_seen: bool = False  # whether it is known where the reference's outputs lie
     reference_aliases: bool = False  # whether they share memory with each other
     reference_borrows: bool = False  # whether they lie in its inputs' memory

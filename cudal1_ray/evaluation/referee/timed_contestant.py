@@ -220,7 +220,7 @@ class TimedContestant:
 
     def _read(self, specs: list[TensorSpec]) -> list[tuple[TensorSpec, bytearray]]:
         """Return the tensors, copied out of the shared region first, so that no compared value can change any more."""
-        if sum(spec.nbytes for spec in specs) > self.out.size:  # each might name the whole region
+        if sum(spec.nbytes for spec in specs) > self.out.size:  # each spec might name the whole region
             raise NoAnswer("more than fits")
         copies = []
         for spec in specs:

@@ -1,1 +1,1 @@
-"""How long calls take: the clocks, the statistics over them, the interleaved measurement, turns on a device."""
+"""The time of calls: the clocks, the statistics over them, and the interleaved measurement."""

@@ -1,4 +1,4 @@
-"""From clock readings to the time a contestant is charged.
+"""The time that a contestant is charged, from clock readings.
 
 On the CPU the charge is the CPU time of the whole process as the kernel counts it: it cannot be forged, includes every
 thread, and other programs hardly change it. Sleeping does not help either: time for which a call waited without being

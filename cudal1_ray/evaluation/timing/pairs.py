@@ -75,7 +75,7 @@ class Pairs:
             self._scatter(reserve_mib=max(1, room_mib))
             self._moves = timing.scatter_pairs if room_mib else 0
         with turn():
-            for contestant in chance.sample(both, 2):  # memory of full batches is touched before anything counts
+            for contestant in chance.sample(both, 2):  # touches the memory of full batches before anything counts
                 warm_up(contestant, self._inputs, self.calls)
         self.sides: tuple[list[Batch], list[Batch]] = ([], [])
         self.spent_s, self._run = 0.0, 0
@@ -90,7 +90,7 @@ class Pairs:
         self._waiting_bytes = 0
 
     def used_up(self) -> bool:
-        """Return whether no inputs are left that were not timed before."""
+        """Return whether all inputs have been timed."""
         return self._inputs.used_up(self.calls)
 
     def another(self, *, looking: bool = False) -> None:

@@ -29,12 +29,12 @@ class SelectedBatches:
 
     sides: tuple[list[Batch], list[Batch]]
     charged: tuple[list[Batch], list[Batch]]  # all undisturbed batches, which show what a candidate hides
-    steady: bool = True  # no other process was at work on the device, nor did the core that launches change its speed
+    steady: bool = True  # whether no other process used the device and the launching core kept its speed
     launches: bool = True  # whether the time is mostly that of launches
 
 
 def mostly_launches(timing: TimingConfig, call_s: float) -> bool:
-    """Return whether a call's time is that of its launches, which one process and one moment do faster than another."""
+    """Return whether a call's time is mostly that of its launches, whose speed differs by process and moment."""
     return 1e-6 * timing.launch_spread_us > timing.process_spread * call_s
 
 

@@ -48,7 +48,7 @@ class Stopwatch:
         if to_come is not None:
             to_come.write_all(blank=not ready)
         before = contestant.instant()
-        if any(spacers):  # on the CPU
+        if any(spacers):  # only on the CPU
             contestant.space(*spacers, reuse=reuse)
         start = contestant.instant()
         contestant.prepare(variants, seeds, reuse=reuse, late=late, ready=ready, gap=0 if reuse else spacers[1])
