@@ -193,10 +193,10 @@ def evaluate_file(
     code, problem_object = read_candidate(Path(candidate)), read_problem(problem)
     first, *others = choose_baselines(against, config)
     require_device(config.device)
-    with _says(console, f"measuring against {first}", as_json):
+    with _displayed(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
     if verdict.kind == "policy" and not verdict.degenerate:
-        with _says(console, "measuring what the rules refuse", as_json):
+        with _displayed(console, "measuring what the rules refuse", as_json):
             verdict = _measured_all_the_same(verdict, problem_object, code, config, first)
     if not as_json:
         console.print(verdict_table(verdict))
@@ -252,7 +252,7 @@ def _other_baselines(
         if complaint := check_baseline(name, config.device):
             yield BaselineRow(name, missing=complaint)
             continue
-        with _says(console, f"measuring against {name}", as_json):
+        with _displayed(console, f"measuring against {name}", as_json):
             yield BaselineRow.of(name, _verdict(problem, code, config, name))
 
 
@@ -263,7 +263,7 @@ def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str
 
 
 @contextmanager
-def _says(console: Console, doing: str, as_json: bool) -> Iterator[None]:
+def _displayed(console: Console, doing: str, as_json: bool) -> Iterator[None]:
     """Display what is being done: on a terminal while it lasts, else on standard error now and every ten seconds."""
     if console.is_terminal and not as_json:
         with console.status(doing):

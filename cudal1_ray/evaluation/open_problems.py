@@ -24,7 +24,7 @@ class OpenProblems:
     """
 
     def __init__(self, machinery: Machinery, references: References, stored: Callable[[str], None]) -> None:
-        self._m, self._config, self._references, self._say_stored = machinery, machinery.config, references, stored
+        self._m, self._config, self._references, self._report_stored = machinery, machinery.config, references, stored
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
@@ -61,7 +61,7 @@ class OpenProblems:
         if not session.reference_ms:  # the process that is timed serves in the first measurement too
             session.reference = self._references.take(session)
             if self._store.save(session, self._draws(key)):
-                self._say_stored(key)
+                self._report_stored(key)
         return session
 
     def _draws(self, key: str) -> bool:
@@ -74,7 +74,7 @@ class OpenProblems:
             self._faults[key] = stored
             raise stored
         if stored is not None:
-            self._say_stored(key)
+            self._report_stored(key)
         return stored
 
     def _drop_oldest(self) -> None:

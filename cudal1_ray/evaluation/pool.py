@@ -123,10 +123,10 @@ class EvaluatorPool(Closable):
         for worker in self._workers:
             worker.submit(os.getpid)  # starts all workers now, side by side
         self._compilers = self._start(max(1, self.config.compilers), _open_compiler)
-        self._listener = threading.Thread(target=self._hear_of_problems, daemon=True)
+        self._listener = threading.Thread(target=self._receive_stored, daemon=True)
         self._listener.start()
 
-    def _hear_of_problems(self) -> None:
+    def _receive_stored(self) -> None:
         """Let candidates begin as soon as their problem can be read, however long its first candidate takes."""
         while key := self._keys.recv():
             with self._change:

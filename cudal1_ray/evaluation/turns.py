@@ -37,7 +37,7 @@ class _Room:
         finally:
             unlock_file(self._door)
         holder = self._holder = object()
-        end = threading.Timer(longest_s, self._let_go, (holder,))
+        end = threading.Timer(longest_s, self._release, (holder,))
         end.daemon = True
         if longest_s < threading.TIMEOUT_MAX:
             end.start()
@@ -45,9 +45,9 @@ class _Room:
             yield
         finally:
             end.cancel()
-            self._let_go(holder)
+            self._release(holder)
 
-    def _let_go(self, holder: object) -> None:
+    def _release(self, holder: object) -> None:
         with self._letting_go:
             if self._holder is holder:  # and no later holder
                 self._holder = None

@@ -205,7 +205,7 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
             reported = left
         time.sleep(0.1)
         left = coordinator.under_way.remote().result()
-    with _unheard():
+    with _worker_logs_silenced():
         serve.delete(config.name)
         if not serve.status().applications:  # a shared cluster may serve others'
             serve.shutdown()
@@ -255,7 +255,7 @@ def _start_ray(cluster: ClusterConfig) -> None:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
+def _worker_logs_silenced() -> Iterator[None]:
     """Silence Ray's lines on failed calls of its controller within the context: that is how Ray Serve ends."""
     worker = ray._private.worker  # no public way either: `log_to_driver` is read once, by `ray.init`
     worker._worker_logs_enabled, before = False, worker._worker_logs_enabled

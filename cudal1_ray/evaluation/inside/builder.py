@@ -14,7 +14,7 @@ from cudal1_ray.evaluation.inside.extensions import ExtensionBuildError, install
 from cudal1_ray.evaluation.inside.harness import Contestant
 
 
-def _say_that_there_is_a_gpu(architecture: str) -> None:
+def _pretend_gpu(architecture: str) -> None:
     """Pretend that a GPU is visible, for candidates that build their extensions only then."""
     capability = tuple(int(part) for part in architecture.split(";")[0].rstrip("af+PTX").split("."))
     torch.cuda.is_available = lambda: True
@@ -32,7 +32,7 @@ class Builder(Contestant):
         built: list[tuple[str, str]] = []
         failed: list[tuple[str, str]] = []  # a candidate may catch these failures and go on
         if request.architecture:
-            _say_that_there_is_a_gpu(request.architecture)
+            _pretend_gpu(request.architecture)
         install_extension_loader(
             self.scratch, {}, {}, lambda key, path: built.append((key, path)), lambda *failure: failed.append(failure)
         )

@@ -33,7 +33,7 @@ _MOST_LOOKED_AT = 1 << 16
 # would let bfloat16 pass.
 _OF_REFERENCE_ERROR, _OF_COARSE_REFERENCE_ERROR = 8.0, 3.0
 # Most elements of a wrong output that a detail shows.
-_SHOWN = 3
+_ELEMENTS_SHOWN = 3
 # Error, as a multiple of the spread, that an output of another size altogether exceeds.
 _SIZES = 4.0
 # Share of whole numbers or truth values, computed from fractions, that may differ where both sides are right: in one of
@@ -240,7 +240,7 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
 def _farthest(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
     """Return the farthest elements as text: got and expected, with their places unless these are windows' own."""
     shape, texts = tuple(truth.shape), []
-    for place in off.reshape(-1).topk(min(_SHOWN, off.numel())).indices.tolist():
+    for place in off.reshape(-1).topk(min(_ELEMENTS_SHOWN, off.numel())).indices.tolist():
         got, right = (_number(values.reshape(-1)[place].item()) for values in (output, truth))
         at = [int(i) for i in torch.unravel_index(torch.tensor(place), shape)] if shape == expected.shape else []
         texts.append(f"{at or ''}{' ' if at else ''}{got} instead of {right}")

@@ -21,7 +21,7 @@ _EVENTS = {
 }
 
 
-def _may_say(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def _further_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the statuses that a route adds to those of the middleware before all routes (`openapi_document.py`)."""
     meaning = {
         400: "The body is no such request, or the source is no module that can be worked on.",
@@ -37,12 +37,14 @@ def optimize_router(job_queue: DeploymentHandle) -> APIRouter:
     """Return the routes; `request.state.key_name`, which the middleware sets, selects the jobs that are visible."""
     router = APIRouter(tags=["optimize"])
 
-    @router.post("/v1/optimize", status_code=202, response_model=SubmittedForm, responses=_may_say(400, 413, 429, 503))
+    @router.post(
+        "/v1/optimize", status_code=202, response_model=SubmittedForm, responses=_further_responses(400, 413, 429, 503)
+    )
     async def submit(request: Request, body: OptimizeRequest) -> Response:
         """Submit a module. The same request again is the same job, unless it asks for a fresh one."""
         return _answer(await job_queue.answer.remote("submit", _owner(request), body.submission()), status=202)
 
-    @router.get("/v1/optimize", response_model=JobListForm, responses=_may_say(400, 404))
+    @router.get("/v1/optimize", response_model=JobListForm, responses=_further_responses(400, 404))
     async def list_jobs(
         request: Request,
         limit: Annotated[int, Query(ge=1, le=1000, description="jobs on a page")] = 100,
@@ -51,18 +53,20 @@ def optimize_router(job_queue: DeploymentHandle) -> APIRouter:
         """List jobs of this key, newest first, without their sources."""
         return _answer(await job_queue.answer.remote("list", _owner(request), limit, after))
 
-    @router.get("/v1/optimize/{job_id}", response_model=JobForm, responses=_may_say(404))
+    @router.get("/v1/optimize/{job_id}", response_model=JobForm, responses=_further_responses(404))
     async def get_job(request: Request, job_id: str) -> Response:
         """Get one job, with its result once it has finished."""
         return _answer(await job_queue.answer.remote("get", _owner(request), job_id))
 
-    @router.delete("/v1/optimize/{job_id}", response_model=JobForm, responses=_may_say(404))
+    @router.delete("/v1/optimize/{job_id}", response_model=JobForm, responses=_further_responses(404))
     async def cancel(request: Request, job_id: str) -> Response:
         """Stop a job; one that others asked for, too, continues for them. One that has ended stays as it is."""
         return _answer(await job_queue.answer.remote("cancel", _owner(request), job_id))
 
     @router.get(
-        "/v1/optimize/{job_id}/events", responses={**_EVENTS, **_may_say(404)}, response_class=StreamingResponse
+        "/v1/optimize/{job_id}/events",
+        responses={**_EVENTS, **_further_responses(404)},
+        response_class=StreamingResponse,
     )
     async def events(request: Request, job_id: str) -> Response:
         """Stream server-sent events; a client that reconnects gives its place with Last-Event-ID."""
