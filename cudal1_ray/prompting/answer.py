@@ -18,9 +18,17 @@ _HEADER = re.compile(
     r"(performance analysis|algorithm design|code implementation)[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?\s*",
     re.IGNORECASE,
 )
-# The marks of thoughts in the spellings of open models.
-_THOUGHT_BEGINS = re.compile(r"<(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+# The marks of thoughts in the spellings of open models. gpt-oss answers in the channel "final"; a decoder that drops
+# special tokens leaves "assistantfinal" of its marks.
+_THOUGHT_BEGINS = re.compile(
+    r"<(?:think|thinking|thought|reasoning)>|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)",
+    re.IGNORECASE,
+)
+_THOUGHT_ENDS = re.compile(
+    r"</(?:think|thinking|thought|reasoning)>|<\|channel\|>final\s*<\|message\|>|assistantfinal", re.IGNORECASE
+)
+# A special token that a decoder printed at the end of the text, such as <|return|> or <|im_end|>.
+_END_TOKEN = re.compile(r"<\|\w{1,30}\|>\Z")
 _MODEL_NEW = re.compile(r"^[ \t]*(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
 
 
@@ -66,8 +74,9 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
     the code part if there is one, else anywhere, with the blocks that define what it uses; an unclosed last block
     counts, and so does a code part without any fence. What a reasoning model thought aloud before its answer (up to
     `</think>` or its like) is skipped: a thought that never ends, or that nothing follows, holds drafts and no answer.
+    An answer that is quoted, with `>` before each of its lines, is read without these marks.
     """
-    answer = _without_thoughts(_lines_only(text))
+    answer = _without_thoughts(_END_TOKEN.sub("", _unquoted(_lines_only(text)).rstrip()))
     if answer is None:
         return Answer(None, "", "", "the thinking has not ended, or nothing follows it")
     lines = answer.split("\n")
@@ -90,6 +99,15 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
 def _lines_only(text: str) -> str:
     # Python, too, takes all three for the end of a line.
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _unquoted(text: str) -> str:
+    """Return the text without the marks of a quotation, where every line with text has one."""
+    lines = text.split("\n")
+    for mark in ("> ", ">"):
+        if all(line.startswith(mark) for line in lines if line.strip("> ")):
+            return "\n".join(line[len(mark) :] for line in lines)
+    return text
 
 
 def _without_thoughts(text: str) -> str | None:

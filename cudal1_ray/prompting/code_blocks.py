@@ -17,6 +17,8 @@ _CLOSING = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*")
 _PYTHON_START = re.compile(r"(?:[\w+-]+[ \t]+)?((?:import|from|class|def|@|#)[ \t]?\S.*)")
 # Blocks read of one text; each is at most one pass over its lines. Answers have one or two.
 _MOST_BLOCKS = 16
+# Closing fences tried for one block, each with one parse of its text, where the first stands in a string of the code.
+_MOST_FENCES = 16
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def find_blocks(lines: Sequence[str]) -> list[Block]:
 
     A block may be indented (it stands in a list), its fence may follow text on its line ("The file: ```python"), code
     may follow on the fence's line, and the closing fence may stand at the end of the last line of code. A fence ends at
-    one of its own character that is at least as long.
+    one of its own character that is at least as long, and that stands in no triple-quoted string of the code.
     """
     return list(islice(_blocks(lines), _MOST_BLOCKS))
 
@@ -49,11 +51,39 @@ def _blocks(lines: Sequence[str]) -> Iterator[Block]:
         number += 1
         if opening is None:
             continue
-        indent, fence, first = opening
-        end, last = _end_of_block(lines, number, fence)
-        body = ([first] if first else []) + list(lines[number:end]) + ([last] if last else [])
-        yield Block("\n".join(_dedent(body, indent)).strip("\n"), end < len(lines))
+        block, end = _read_block(lines, number, *opening)
+        yield block
         number = end + 1
+
+
+def _read_block(lines: Sequence[str], start: int, indent: int, fence: str, first: str) -> tuple[Block, int]:
+    """Return the block whose text starts at a line, and the line that closes it.
+
+    A docstring or a string of the code may hold fences: where the first closing fence leaves such a string open, the
+    block ends at the first one at which its text is Python. Where there is none, its string was never closed.
+    """
+    candidates = _blocks_to_each_end(lines, start, indent, fence, first)
+    earliest = next(candidates)
+    if "triple-quoted" not in _syntax_fault(earliest[0].text):
+        return earliest
+    return next((candidate for candidate in candidates if not _syntax_fault(candidate[0].text)), earliest)
+
+
+def _blocks_to_each_end(
+    lines: Sequence[str], start: int, indent: int, fence: str, first: str
+) -> Iterator[tuple[Block, int]]:
+    for end, last in islice(_ends_of_block(lines, start, fence), _MOST_FENCES):
+        body = ([first] if first else []) + list(lines[start:end]) + ([last] if last else [])
+        yield Block("\n".join(_dedent(body, indent)).strip("\n"), end < len(lines)), end
+
+
+def _syntax_fault(code: str) -> str:
+    """Return what is wrong with the code as Python, "" for nothing."""
+    try:
+        parse(code)
+    except SyntaxError as error:
+        return error.msg
+    return ""
 
 
 def _opening(line: str) -> tuple[int, str, str] | None:
@@ -71,19 +101,20 @@ def _opening(line: str) -> tuple[int, str, str] | None:
     return indent, fence, code[1] if code else ""
 
 
-def _end_of_block(lines: Sequence[str], start: int, fence: str) -> tuple[int, str]:
-    """Return (line that closes the block, code on that line); the number of lines where none does."""
-    glued = -1
+def _ends_of_block(lines: Sequence[str], start: int, fence: str) -> Iterator[tuple[int, str]]:
+    """Return (line that may close the block, code on that line): fences alone on their line, then fences behind code,
+    then the end of the text."""
+    behind_code = []
     for number in range(start, len(lines)):
         line = lines[number].rstrip()
         match = _CLOSING.fullmatch(line)
         if match and match[1][0] == fence[0] and len(match[1]) >= len(fence):
-            return number, ""
-        if glued < 0 and line.endswith(fence):
-            glued = number
-    if glued >= 0:
-        return glued, lines[glued].rstrip().rstrip(fence[0])
-    return len(lines), ""
+            yield number, ""
+        elif line.endswith(fence):
+            behind_code.append(number)
+    for number in behind_code:
+        yield number, lines[number].rstrip().rstrip(fence[0])
+    yield len(lines), ""
 
 
 def _dedent(body: list[str], indent: int) -> list[str]:

@@ -28,6 +28,10 @@ fragments = st.sampled_from(
         "class ModelNew(nn.Module):\n    pass",
         "</think>",
         "<think>",
+        "<|channel|>final<|message|>",
+        "<|end|>",
+        "> ```",
+        "'''",
         "x = '''```'''",
         "",
         " ",
@@ -185,6 +189,82 @@ def test_code_block_when_indented_or_sharing_a_fence_line_is_read_whole(block):
     assert (answer.code, answer.error) == (CODE, "")
 
 
+DRAFT = "A draft:\n```python\nclass ModelNew: 'draft'\n```\nHmm."
+CHANNEL = f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CHANNEL}<|channel|>final<|message|>{FULL}<|return|>",
+        f"<|start|>assistant{CHANNEL}<|channel|>final <|message|>{FULL}",
+        f"<|channel|>final<|message|>{FULL}",
+        f"analysis{DRAFT}assistantfinal{FULL}",
+        f"{FULL}<|im_end|>",
+        f"{FULL}\n<|eot_id|>\n",
+        "\n".join(f"> {line}" for line in FULL.split("\n")),
+        "\n\n".join(f">{line}" for line in FULL.split("\n")),
+        "\n".join(f"> {line}" for line in f"<think>\nHmm.\n</think>\n{FULL}<|im_end|>".split("\n")),
+    ],
+)
+def test_answer_when_in_channels_or_quoted_is_read_without_their_marks(text):
+    answer = parse_answer(text)
+    assert (answer.analysis, answer.design, answer.error) == ("It is slow.", "Fuse it.", "")
+    assert [line for line in answer.code.split("\n") if line] == [line for line in CODE.split("\n") if line]
+
+
+def test_answer_when_only_some_lines_are_quoted_keeps_their_marks():
+    code = f"{CODE}\n    notes = '''\n> quoted\n'''"
+    assert parse_answer(render_answer("a", "b", code)).code == code
+
+
+FENCED_DOCSTRING = """import torch
+
+
+class ModelNew(torch.nn.Module):
+    '''Squares.
+
+```python
+ModelNew()(x)
+```
+
+    or
+
+```
+model = ModelNew()
+```
+    '''
+
+    def forward(self, x):
+        return x * x"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        FENCED_DOCSTRING,
+        FENCED_DOCSTRING.replace("'''", '"""'),
+        f'README = r"""\n```\ncudal1 evaluate\n```\n"""\n{CODE}',
+        f'README = f"""\n```\n{{1}}\n```\n"""\n{CODE}',
+        '"""\n```\n"""\n' + "SOURCE = '''\n```\n#include <x>\n'''\n" + CODE,
+    ],
+)
+@pytest.mark.parametrize("before", ["", "```bash\npip install torch\n```\nand\n", "```python\nimport os\n```\nand\n"])
+@pytest.mark.parametrize("after", ["\n```", "```", "\n```\nRun it:\n```python\nprint('''a\n```\n''')\n```\nDone.", ""])
+def test_code_block_when_a_string_of_its_code_holds_fences_is_read_whole(before, code, after):
+    answer = parse_answer(f"{PREFACE}{before}```python\n{code}{after}")
+    assert answer.code == code
+    assert answer.error == ("" if after else "the code block is not closed")
+
+
+def test_code_block_when_its_string_is_never_closed_ends_at_its_fence():
+    broken = "SOURCE = '''\nvoid gate() {}"
+    answer = parse_answer(f"{PREFACE}```python\n{broken}\n```\nBetter:\n```python\n{FENCED_DOCSTRING}\n```")
+    assert (answer.code, answer.error) == (FENCED_DOCSTRING, "")
+    answer = parse_answer(f"{PREFACE}```python\n{CODE}\n{broken}\n```\nThis is fast.")
+    assert (answer.code, answer.error) == (f"{CODE}\n{broken}", "")
+
+
 KERNEL = "SOURCE = '''\nfloat gate(float x) { return x; }\n'''"
 USER = "import torch\n\nclass ModelNew(torch.nn.Module):\n    source = SOURCE"
 
@@ -218,6 +298,8 @@ def test_code_when_split_over_blocks_holds_those_that_define_what_it_uses(blocks
         f"<think>\nA draft:\n```python\n{CODE}\n```\nHmm, I should now",
         f"  <think>{FULL}",
         f"<THINKING>{FULL}",
+        CHANNEL.partition("<|end|>")[0],
+        f"<|start|>assistant<|channel|>commentary<|message|>{FULL}",
         f"A draft:\n```python\n{CODE}\n```\n</think>\n\n",
     ],
 )
