@@ -28,7 +28,7 @@ BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"
 # What of a configuration the policy of the first two stages depends on.
 _BASE_SECTIONS = ("seed", "problems", "policy", "prompting", "exemplars", "sft", "self_supervised")
-# Seconds for an interrupted run to write what it has.
+# Seconds that a run has to end after a signal, before it gets the next one.
 _STOP_S = 60.0
 
 
@@ -127,16 +127,18 @@ class Runner:
         self.failed[name] = reason
 
     def stop(self) -> None:
-        """End the processes that run, as an interrupt would: each writes what it has."""
+        """End the processes that run: after the step under way, a minute later within it, at last by force.
+
+        The first SIGTERM lets `cudal1 train` end its step and write a checkpoint, a second one ends it at once. SIGINT
+        would do neither where a shell has started this in the background: what it starts ignores interrupts.
+        """
         self.deadline = min(self.deadline, time.monotonic())
         running = list(self._running)
-        for process in running:
-            process.send_signal(signal.SIGINT)
-        for process in running:
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            for process in running:
+                process.send_signal(number)
+            until = time.monotonic() + _STOP_S
+            running = [process for process in running if not _has_ended(process, until)]
 
     def _process(self, name: str, command: list[str], gpu: str = "") -> tuple[int, str]:
         """Run a `cudal1` command in its own process; return its exit code and the line that explains it."""
@@ -148,7 +150,7 @@ class Runner:
             )
             self._running.add(process)
             if self.late:  # stopped while it was being started
-                process.send_signal(signal.SIGINT)
+                process.terminate()
             try:
                 code = process.wait()
             except BaseException:  # no other process knows of it, so it is stopped here
@@ -160,6 +162,15 @@ class Runner:
             return code, f"killed by {signal.Signals(-code).name}"
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         return code, lines[-1].strip()[:300] if lines else "nothing printed"
+
+
+def _has_ended(process: subprocess.Popen[bytes], until: float) -> bool:
+    """Return whether a process has ended before `until`, on the clock of `time.monotonic`, and wait for that."""
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> None:

@@ -272,12 +272,23 @@ def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_st
     assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
 
 
-def test_processes_when_the_table_is_stopped_are_interrupted(tmp_path, monkeypatch):
+@pytest.mark.parametrize("signals", [1, 2], ids=["after_its_step", "at_once"])
+def test_processes_when_the_table_is_stopped_in_the_background_end_by_themselves(tmp_path, monkeypatch, signals):
+    """What a shell starts in the background ignores interrupts; a run ends within its step at the second SIGTERM."""
     runner = Runner(tmp_path, math.inf, [], Console(quiet=True))
-    code = "import time\nprint('up', flush=True)\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    exit(7)"
-    (tmp_path / "cudal1").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+    code = f"""import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+print("up", flush=True)
+for _ in range({signals}):
+    signal.sigwait([signal.SIGTERM])
+sys.exit(7)
+"""
+    (tmp_path / "run.py").write_text(code)
+    (tmp_path / "cudal1").write_text(f"#!/bin/sh\ntrap '' INT\nexec {sys.executable} {tmp_path / 'run.py'}\n")
     (tmp_path / "cudal1").chmod(0o755)
     monkeypatch.setattr("benchmarks.training.ablation_runs.sys.executable", str(tmp_path / "cudal1"))
+    if signals > 1:
+        monkeypatch.setattr("benchmarks.training.ablation_runs._STOP_S", 1.0)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(runner.process, "one", ["train"])
         while not (log := tmp_path / "logs" / "one.log").exists() or "up" not in log.read_text():
