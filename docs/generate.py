@@ -211,8 +211,8 @@ def replace_marked(path: Path, tables: dict[str, str]) -> str:
         begin, end = f"<!-- results {name}: begin -->", f"<!-- results {name}: end -->"
         if begin not in text or end not in text:
             raise ValueError(f"{path}: no marks {begin} ... {end}")
-        text = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, b=begin, m=content, e=end: f"{b}\n{m}{e}",
-                      text, flags=re.DOTALL)  # fmt: skip
+        marked = f"{begin}\n{content}{end}"
+        text = re.sub(f"{re.escape(begin)}.*{re.escape(end)}", lambda _, marked=marked: marked, text, flags=re.DOTALL)
     return text
 
 

@@ -43,12 +43,8 @@ def _gain(content: Any) -> str:
     return f"{row['speedup_ratio']:.2f} times ({'one seed' if low is None else f'95% {low:.2f} to {high:.2f}'})"
 
 
-def _control(content: Any) -> str:
-    return _stage(content, "self_supervised_with_exemplars")
-
-
-def _bare(content: Any) -> str:
-    return _stage(content, "contrastive_without_exemplars")
+def _of_stage(stage: str) -> Callable[[Any], str]:
+    return lambda content: _stage(content, stage)
 
 
 def _held_out(content: Any) -> str:
@@ -192,11 +188,12 @@ def _assessed(stage: str) -> Callable[[Any], str]:
 CPU2, H100, H200 = "2 CPU cores", "H100", "H200"
 FIGURES = {
     "learning": [
-        Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", lambda c: _stage(c, "sft"), CPU2),
-        Figure("Self-supervised", "learning/cpu", lambda c: _stage(c, "self_supervised"), CPU2),
-        Figure("Contrastive RL", "learning/cpu", lambda c: _stage(c, "contrastive"), CPU2),
-        Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu", _control, CPU2),
-        Figure("Contrastive RL, without exemplars", "learning/cpu", _bare, CPU2),
+        Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", _of_stage("sft"), CPU2),
+        Figure("Self-supervised", "learning/cpu", _of_stage("self_supervised"), CPU2),
+        Figure("Contrastive RL", "learning/cpu", _of_stage("contrastive"), CPU2),
+        Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu",
+               _of_stage("self_supervised_with_exemplars"), CPU2),
+        Figure("Contrastive RL, without exemplars", "learning/cpu", _of_stage("contrastive_without_exemplars"), CPU2),
         Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
         Figure("Plain GRPO from the same start", "learning-plain-grpo/cpu", _plain, CPU2),
         Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),

@@ -177,7 +177,9 @@ def failing(evaluator: Evaluator, problems: list[Problem], until: float) -> Iter
         for what, code in FAILING.items():
             if time.monotonic() > until:
                 return
-            seconds, verdict = timed(lambda c=f"{code}\n# {number}\n", p=problem: evaluator.evaluate(p, c))
+            seconds, verdict = timed(
+                lambda text=f"{code}\n# {number}\n", problem=problem: evaluator.evaluate(problem, text)
+            )
             opened = evaluator._problems.find(problem) is not None
             yield {"what": what, "level": level_of(problem), "problem": problem.problem_id, "seconds": seconds,
                    "reasons": verdict.reasons, "opened": opened}  # fmt: skip
@@ -191,7 +193,7 @@ def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: fl
             return
         with evaluator._turns.candidate():
             try:
-                seconds, session = timed(lambda p=problem: evaluator._problems.session(p, has_room=True))
+                seconds, session = timed(lambda problem=problem: evaluator._problems.session(problem, has_room=True))
             except Exception as error:
                 yield {"what": "opening", **common, "seconds": 0.0, "failed": f"{type(error).__name__}: {error}"[:200]}
                 continue
@@ -201,7 +203,7 @@ def problems_one_by_one(evaluator: Evaluator, problems: list[Problem], until: fl
         for what, code in {"first right": right, "known right": f"{right}\n# again\n", "known wrong": wrong}.items():
             if time.monotonic() > until:
                 return
-            seconds, verdict = timed(lambda c=code, p=problem: evaluator.evaluate(p, c))
+            seconds, verdict = timed(lambda code=code, problem=problem: evaluator.evaluate(problem, code))
             yield {"what": what, **common, "seconds": seconds, "speedup": verdict.speedup, "status": verdict.status,
                    "device_speedup": verdict.device_speedup, "reasons": verdict.reasons,
                    "detail": verdict.detail}  # fmt: skip
@@ -218,7 +220,9 @@ def other_way(problems: list[Problem], device: str, until: float) -> Iterator[Ro
             files[1].write_text(as_candidate(problem.source))
             command = [sys.executable, str(OTHER_WAY), *map(str, files), device]
             try:
-                seconds, done = timed(lambda c=command: subprocess.run(c, capture_output=True, text=True, timeout=300))
+                seconds, done = timed(
+                    lambda command=command: subprocess.run(command, capture_output=True, text=True, timeout=300)
+                )
                 answer = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {"error": done.stderr[-200:]}
             except (subprocess.TimeoutExpired, ValueError) as error:
                 seconds, answer = 300.0, {"error": str(error)[:200]}

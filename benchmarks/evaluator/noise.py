@@ -28,9 +28,9 @@ def _compute(stop: object) -> None:
     import torch
 
     torch.set_num_threads(1)
-    a, owner = torch.randn(512, 512), multiprocessing.parent_process()
+    matrix, owner = torch.randn(512, 512), multiprocessing.parent_process()
     while not stop.is_set() and owner.is_alive():  # a killed owner cannot set the event
-        a = torch.tanh(a @ a)
+        matrix = torch.tanh(matrix @ matrix)
 
 
 def share(values: list[bool]) -> float | None:
@@ -100,26 +100,28 @@ def main() -> None:
     def result(finished: bool) -> dict:
         """Return what is known by now, which is written after every measurement: no end of the process loses any."""
         speedups = [verdict["speedup"] for rows in verdicts.values() for verdict in rows]
-        held = [v["speedup_low"] <= 1 <= v["speedup_high"] for rows in verdicts.values() for v in rows]
+        held = [row["speedup_low"] <= 1 <= row["speedup_high"] for rows in verdicts.values() for row in rows]
         twice = ratios("speedup", verdicts)
         alone = ratios("device_speedup", verdicts)
-        on_device = [v["device_speedup"] for rows in verdicts.values() for v in rows if v["device_speedup"]]
+        on_device = [row["device_speedup"] for rows in verdicts.values() for row in rows if row["device_speedup"]]
         summary = {
             "device": arguments.device, "preset": preset, "busy": arguments.busy, "finished": finished,
             "problems": len(verdicts), "measurements": len(speedups), "left_out": left_out,
-            f"twice_within_{alike:.0%}": share([abs(r - 1) <= alike for r in twice]),
-            "worst_twice": max((abs(r - 1) for r in twice), default=None),
-            f"device_alone_within_{alike:.0%}": share([abs(r - 1) <= alike for r in alone]),
-            "worst_device_alone": max((abs(r - 1) for r in alone), default=None),
+            f"twice_within_{alike:.0%}": share([abs(ratio - 1) <= alike for ratio in twice]),
+            "worst_twice": max((abs(ratio - 1) for ratio in twice), default=None),
+            f"device_alone_within_{alike:.0%}": share([abs(ratio - 1) <= alike for ratio in alone]),
+            "worst_device_alone": max((abs(ratio - 1) for ratio in alone), default=None),
             "seconds_per_measurement": (time.perf_counter() - start) / max(1, len(speedups)),
         }  # fmt: skip
         if themselves:
             summary |= {
-                f"within_{within:.0%}": share([abs(s - 1) <= within for s in speedups]),
-                "above_1_01": share([s > 1.01 for s in speedups]),
+                f"within_{within:.0%}": share([abs(speedup - 1) <= within for speedup in speedups]),
+                "above_1_01": share([speedup > 1.01 for speedup in speedups]),
                 "interval_covers_1": share(held),
-                "worst": max((abs(s - 1) for s in speedups), default=None),
-                f"device_alone_itself_within_{within:.0%}": share([abs(d - 1) <= within for d in on_device]),
+                "worst": max((abs(speedup - 1) for speedup in speedups), default=None),
+                f"device_alone_itself_within_{within:.0%}": share(
+                    [abs(speedup - 1) <= within for speedup in on_device]
+                ),
             }
         if arguments.out:
             written = summary | {"verdicts": verdicts, "environment": environment}

@@ -72,7 +72,9 @@ def together(counting: CountedPool, candidates: list[Candidate], best: BestSpeed
     with ThreadPoolExecutor(len(candidates)) as threads:
         of_futures = {}
         for identity, problem, code in candidates:
-            future = threads.submit(lambda p=problem, c=code: counting.evaluate(p, c, best.of(p)))
+            future = threads.submit(
+                lambda problem=problem, code=code: counting.evaluate(problem, code, best.of(problem))
+            )
             of_futures[future] = identity, problem
         for done in as_completed(of_futures):
             identity, problem = of_futures[done]
@@ -271,10 +273,8 @@ def main() -> None:
         for key, value in section.items():
             if key != "rows":
                 inner = value.items() if isinstance(value, Mapping) else ()
-                print(
-                    "\n ".join([f"{key}: {'' if inner else value}", *(f"{k}: {v}" for k, v in inner)])[:4000],
-                    flush=True,
-                )
+                lines = [f"{key}: {'' if inner else value}", *(f"{name}: {figure}" for name, figure in inner)]
+                print("\n ".join(lines)[:4000], flush=True)
 
     if arguments.alone_seconds > 0:
         alone(config, list(chain(*steps.values())), arguments.alone_seconds, functools.partial(report, "alone"))

@@ -138,7 +138,7 @@ def main() -> None:
     for column in ("", "candidates/hour", "median s", "accepted"):
         table.add_column(column, justify="right" if column else "left")
     for name, row in result["ours"].items():
-        median_s = statistics.median(v["evaluation_s"] for v in row["verdicts"])
+        median_s = statistics.median(verdict["evaluation_s"] for verdict in row["verdicts"])
         table.add_row(f"ours, {name}", f"{row['per_hour']:.0f}", f"{median_s:.2f}", str(row["accepted"]))
     for name, row in result["process_per_candidate"].items():
         seconds = row["seconds"] / row["candidates"]

@@ -159,7 +159,8 @@ def presets() -> list[ExemplarsConfig]:
     """Return every strategy, as `conf/exemplars` configures it."""
     files = sorted((config_dir() / "exemplars").glob("*.yaml"))
     return [
-        OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExemplarsConfig), OmegaConf.load(f))) for f in files
+        OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(ExemplarsConfig), OmegaConf.load(file)))
+        for file in files
     ]
 
 
@@ -228,11 +229,11 @@ def others(folder: Path) -> dict[str, Any]:
     """Return rows and accepted exemplars as each library counts them, and its version."""
     files = sorted(str(path) for path in folder.glob("*.parquet"))
     counts: dict[str, Callable[[Any], tuple[int, int]]] = {
-        "pandas": lambda m: _count(
-            m.concat(m.read_parquet(f, columns=["speedup"]) for f in files)["speedup"].to_numpy()
+        "pandas": lambda module: _count(
+            module.concat(module.read_parquet(file, columns=["speedup"]) for file in files)["speedup"].to_numpy()
         ),
-        "polars": lambda m: _count(m.read_parquet(files, columns=["speedup"])["speedup"].to_numpy()),
-        "duckdb": lambda m: m.sql(
+        "polars": lambda module: _count(module.read_parquet(files, columns=["speedup"])["speedup"].to_numpy()),
+        "duckdb": lambda module: module.sql(
             f"select count(*), count(*) filter (speedup > 0) from read_parquet({files})"
         ).fetchall()[0],
     }

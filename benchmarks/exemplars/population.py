@@ -118,11 +118,17 @@ def run(world: World, rules: list[PolicyRule], rounds: int, writes: int, seed: i
 
 def table_rows(strategies: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for name, s in strategies.items():
-        low, high = s["against_bucket_interval"] or (math.nan, math.nan)
-        ratio = "" if name == AGAINST else f"times {s['against_bucket']:.2f} ({low:.2f} to {high:.2f})"
-        cells = [name, f"{s['best']:.2f}", ratio, f"{s['regret']:.2f}", f"{s['written_last_round']:.2f}"]
-        rows.append([*cells, f"{s['contrast_shown']:.2f}", f"{s['distinct_sets']:.1f}"])
+    for name, summary in strategies.items():
+        low, high = summary["against_bucket_interval"] or (math.nan, math.nan)
+        ratio = "" if name == AGAINST else f"times {summary['against_bucket']:.2f} ({low:.2f} to {high:.2f})"
+        cells = [
+            name,
+            f"{summary['best']:.2f}",
+            ratio,
+            f"{summary['regret']:.2f}",
+            f"{summary['written_last_round']:.2f}",
+        ]
+        rows.append([*cells, f"{summary['contrast_shown']:.2f}", f"{summary['distinct_sets']:.1f}"])
     return rows
 
 
@@ -131,7 +137,7 @@ def ranks(result: dict[str, Any]) -> str:
     orders = {rule: list(strategies) for rule, strategies in result["settings"].items()}
     places = [f"{order.index(AGAINST) + 1} of {len(order)} where the policy {rule}" for rule, order in orders.items()]
     sides = [
-        {name: _side(s["against_bucket_interval"]) for name, s in strategies.items() if name != AGAINST}
+        {name: _side(summary["against_bucket_interval"]) for name, summary in strategies.items() if name != AGAINST}
         for strategies in result["settings"].values()
     ]
     better, worse = (
@@ -170,7 +176,9 @@ def markdown(result: dict[str, Any], picture: str) -> str:
         "the last round, a failure counting as 0.1. *contrast*: 1 − slowest/fastest in a prompt. *distinct*: different "
         "sets of techniques accepted for a problem."
     )
-    written = [s for strategies in result["settings"].values() for name, s in strategies.items() if name != "none"]
+    written = [
+        summary for strategies in result["settings"].values() for name, summary in strategies.items() if name != "none"
+    ]
     copies = [strategy["copy_rate"] for strategy in written]
     check = (
         f"A check on the rule: {min(copies):.0%} to {max(copies):.0%} of what it writes and the evaluator accepts is a "

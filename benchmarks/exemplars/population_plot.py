@@ -24,7 +24,9 @@ def save_plot(result: dict[str, Any], path: Path) -> None:
     with matplotlib.rc_context(_STYLE):
         figure, panels = plt.subplots(1, len(result["settings"]), figsize=(10.5, 5.0), sharey=True)
         figure.set_layout_engine("constrained")
-        curves = [s["best_by_round"] for strategies in result["settings"].values() for s in strategies.values()]
+        curves = [
+            summary["best_by_round"] for strategies in result["settings"].values() for summary in strategies.values()
+        ]
         low, high = 0.95 * min(map(min, curves)), 1.4 * max(map(max, curves))
         ticks = [tick for tick in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16) if low <= tick <= high]
         for axes, (rule, strategies) in zip(panels, result["settings"].items(), strict=True):

@@ -60,7 +60,7 @@ def record(runs: Sequence[Path]) -> Recorded:
     ]
     source = (
         f"{len(runs)} runs: {completions:,} completions prompted with exemplars, {len(measured):,} distinct candidates "
-        f"of {len(problems)} problems, {sum(len(p.speedups) for p in problems)} of them accepted"
+        f"of {len(problems)} problems, {sum(len(problem.speedups) for problem in problems)} of them accepted"
     )
     exponent = round(_exponent(copies), 3)
     return Recorded(tuple(problems), round(_noise(measured), 4), round(copied / accepted, 4), exponent, source)
@@ -104,5 +104,7 @@ def _exponent(copies: list[tuple[float, bool]]) -> float:
     """Return the k for which P(the faster of two is copied) = 1 / (1 + (s_slow / s_fast)^k) fits the copies best."""
     ratio, faster = (np.array(each) for each in zip(*copies, strict=True))
     sign = np.where(faster, 1.0, -1.0)
-    fit = minimize_scalar(lambda k: np.logaddexp(0.0, -sign * k * ratio).sum(), bounds=(0.0, 20.0), method="bounded")
+    fit = minimize_scalar(
+        lambda exponent: np.logaddexp(0.0, -sign * exponent * ratio).sum(), bounds=(0.0, 20.0), method="bounded"
+    )
     return float(fit.x)

@@ -30,7 +30,9 @@ class Samples:
 
     def of(self, seeds: Sequence[str], problems: Sequence[str]) -> Samples:
         """Return the samples of these seeds and problems alone, in this order."""
-        rows = np.ix_([self.seeds.index(s) for s in seeds], [self.problems.index(p) for p in problems])
+        rows = np.ix_(
+            [self.seeds.index(seed) for seed in seeds], [self.problems.index(problem) for problem in problems]
+        )
         return Samples(tuple(seeds), tuple(problems), self.speedups[rows], self.own[rows])
 
 

@@ -146,6 +146,8 @@ def technique_speedups(rows: list[dict[str, Any]], references: Mapping[str, str]
     }
     speedups: dict[str, list[float]] = defaultdict(list)
     for row in distinct.values():
-        for name in {t.name for t in find_techniques(row["code"], references.get(row["problem_id"], ""))}:
+        for name in {
+            technique.name for technique in find_techniques(row["code"], references.get(row["problem_id"], ""))
+        }:
             speedups[name].append(round(row["speedup"], 4))
     return dict(sorted(speedups.items(), key=lambda item: -len(item[1])))

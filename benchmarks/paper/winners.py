@@ -206,7 +206,10 @@ def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> s
             f"version {row['policy_version']}.",
             "",
             *(f"- against {name}: {speedup:.2f}x" for name, speedup in row["baselines"] or ()),
-            *(f"- {t.name}: `{t.evidence.strip()}`" for t in find_techniques(row["code"], reference)),
+            *(
+                f"- {technique.name}: `{technique.evidence.strip()}`"
+                for technique in find_techniques(row["code"], reference)
+            ),
             *_block("Before", "```python", reference),
             *_block("After", "```python", row["code"]),
             *_block("Why, in the policy's words", "", "\n\n".join(filter(None, (row["analysis"], row["design"])))),
@@ -233,7 +236,7 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[st
         if row["problem_id"] in rejected:
             continue
         winner, baselines = dict(row), dict(row["baselines"] or ())
-        for verdict in (v for v in verdicts if str(v["id"]) == row["problem_id"]):
+        for verdict in (verdict for verdict in verdicts if str(verdict["id"]) == row["problem_id"]):
             if verdict["against"] == "eager":
                 winner |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
                 winner["device"] = verdict["hardware"]

@@ -187,7 +187,9 @@ def collect(runner: Runner) -> dict[str, Any]:
         "arms": arms,
         "start": _start(runner, seeds),
         "against": AGAINST,
-        "comparisons": [c.to_dict() for split in SPLITS for c in compare_arms(runner.folder, seeds, split)],
+        "comparisons": [
+            comparison.to_dict() for split in SPLITS for comparison in compare_arms(runner.folder, seeds, split)
+        ],
         "failed": dict(runner.failed),
         "settings": runner.overrides,
         "load_average": os.getloadavg()[0],
@@ -206,11 +208,17 @@ def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[
                 for name in (AGAINST, arm)
             ]
             comparisons += compare_settings(sides, STAGE, split)
-    tested, least = sorted((c for c in comparisons if c.p_value is not None), key=lambda c: c.p_value), 0.0
+    tested, least = (
+        sorted(
+            (comparison for comparison in comparisons if comparison.p_value is not None),
+            key=lambda comparison: comparison.p_value,
+        ),
+        0.0,
+    )
     adjusted: dict[str, float] = {}
     for place, comparison in enumerate(tested):
         least = adjusted[comparison.second] = max(least, min(1.0, comparison.p_value * (len(tested) - place)))
-    return [replace(c, p_adjusted=adjusted.get(c.second)) for c in comparisons]
+    return [replace(comparison, p_adjusted=adjusted.get(comparison.second)) for comparison in comparisons]
 
 
 def _start(runner: Runner, seeds: dict[str, list[int]]) -> dict[str, Any]:
@@ -244,16 +252,16 @@ def _exemplars_shown(run: Path) -> float:
 
 def table_rows(result: dict[str, Any], split: str) -> list[list[str]]:
     """Return the cells of the table, all text: one line for each arm."""
-    against = {c["second"]: c for c in result["comparisons"] if c["split"] == split}
+    against = {comparison["second"]: comparison for comparison in result["comparisons"] if comparison["split"] == split}
     rows = []
     for name, arm in result["arms"].items():
         if split not in arm["over_seeds"]:
             continue
         entry, seeds = arm["over_seeds"][split], list(arm["seeds"].values())
-        cells = [arm["label"], str(len(seeds)), f"{sum(s['exemplars_shown'] for s in seeds) / len(seeds):.2f}"]
+        cells = [arm["label"], str(len(seeds)), f"{sum(run['exemplars_shown'] for run in seeds) / len(seeds):.2f}"]
         cells += [format_share(entry["success_rate"]), format_speedup(entry["mean"]), _with_interval(entry)]
-        cells += [format_share(entry["above_1_01"]), _against(against.get(name)), _p(against.get(name))]
-        timed = [s["wall_minutes"] for s in seeds if s["wall_minutes"] is not None]
+        cells += [format_share(entry["above_1_01"]), _against(against.get(name)), _p_value(against.get(name))]
+        timed = [run["wall_minutes"] for run in seeds if run["wall_minutes"] is not None]
         rows.append([*cells, f"{sum(timed) / len(timed):.1f}" if timed else ""])
     return rows
 
@@ -273,7 +281,7 @@ def _against(comparison: dict[str, Any] | None) -> str:
     return f"times {comparison['ratio']:.2f}" + (f" ({bounds})" if bounds else "")
 
 
-def _p(comparison: dict[str, Any] | None) -> str:
+def _p_value(comparison: dict[str, Any] | None) -> str:
     value = comparison["p_adjusted"] if comparison else None
     return "" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 

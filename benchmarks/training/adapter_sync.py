@@ -106,18 +106,18 @@ class Pair:
 
     def scores(self, sequences: list[TrainingSequence]) -> tuple[np.ndarray, np.ndarray]:
         """Return log-probabilities under the engine and under the learner, [tokens] each."""
-        pairs = [(s.prompt_token_ids, s.completion_token_ids) for s in sequences]
+        pairs = [(sequence.prompt_token_ids, sequence.completion_token_ids) for sequence in sequences]
         theirs = np.concatenate(self.rollouts.score(pairs))
         return theirs, np.concatenate(self.learner.score(sequences))
 
-    def tokens_per_s(self, sequences: list[TrainingSequence], n: int, max_tokens: int) -> float:
+    def tokens_per_s(self, sequences: list[TrainingSequence], completions: int, max_tokens: int) -> float:
         """Return the tokens generated a second, median of three rounds after one that warms up."""
         rates = []
         for number in range(4):
             requests = [
-                GenerationRequest(f"{self.version}/{number}/{g}/{i}", s.prompt_token_ids)
-                for g, s in enumerate(sequences)
-                for i in range(n)
+                GenerationRequest(f"{self.version}/{number}/{group}/{sample}", sequence.prompt_token_ids)
+                for group, sequence in enumerate(sequences)
+                for sample in range(completions)
             ]
             started, tokens = time.perf_counter(), 0
             self.rollouts.start(requests, SamplingParameters(max_tokens=max_tokens, seed=number))

@@ -106,8 +106,8 @@ def draw_batches(kind: str, count: int, sequences: int, longest: int, vocabulary
 def operations(model_config: Any, body_weights: int, frozen: bool, sequences: Sequence[Any]) -> float:
     """Return the operations of one optimiser step, as the formula above counts them."""
     head_size = getattr(model_config, "head_dim", None) or model_config.hidden_size // model_config.num_attention_heads
-    tokens, trained = sum(map(len, sequences)), sum(len(s.completion_token_ids) for s in sequences)
-    squares = sum(len(s) ** 2 for s in sequences)
+    tokens, trained = sum(map(len, sequences)), sum(len(sequence.completion_token_ids) for sequence in sequences)
+    squares = sum(len(sequence) ** 2 for sequence in sequences)
     attention = model_config.num_hidden_layers * model_config.num_attention_heads * head_size * squares
     head = model_config.hidden_size * model_config.vocab_size * trained
     return (4.0 if frozen else 6.0) * (body_weights * tokens + head) + 6.0 * attention
@@ -115,9 +115,9 @@ def operations(model_config: Any, body_weights: int, frozen: bool, sequences: Se
 
 def body_weights(model: Any) -> int:
     """Return the number of weights in all matrices except embedding and output, whole where ZeRO-3 splits them."""
-    names = ("embed_tokens", "lm_head")
-    whole = [(n, getattr(p, "ds_shape", p.shape)) for n, p in model.named_parameters()]
-    return sum(shape.numel() for n, shape in whole if len(shape) == 2 and not any(name in n for name in names))
+    outside = ("embed_tokens", "lm_head")
+    whole = [(name, getattr(weight, "ds_shape", weight.shape)) for name, weight in model.named_parameters()]
+    return sum(shape.numel() for name, shape in whole if len(shape) == 2 and not any(part in name for part in outside))
 
 
 def build_learner(arguments: argparse.Namespace, folder: str, rank: int, world_size: int, cuda: bool) -> Any:
@@ -188,8 +188,10 @@ def measure(arguments: argparse.Namespace, kind: str, learner: Any, loop: Any, p
     counted = batches[arguments.warm_up :]
     rows = {}
     for side, seconds in watch.laps_s.items():
-        speeds = [sum(map(len, batch)) / s for batch, s in zip(counted, seconds, strict=True)]
-        work = [operations(config, weights, frozen, batch) / s for batch, s in zip(counted, seconds, strict=True)]
+        speeds = [sum(map(len, batch)) / lap_s for batch, lap_s in zip(counted, seconds, strict=True)]
+        work = [
+            operations(config, weights, frozen, batch) / lap_s for batch, lap_s in zip(counted, seconds, strict=True)
+        ]
         flops = statistics.median(work) / learner.world_size
         rows[side] = {
             "tokens_per_s": statistics.median(speeds),

@@ -46,7 +46,10 @@ class NaiveLoop:
             torch.cuda.empty_cache()
 
     def _step(self, sequences: Sequence[TrainingSequence]) -> float:
-        tokens, total = sum(len(s.completion_token_ids) for s in sequences), torch.zeros((), device=self.device)
+        tokens, total = (
+            sum(len(sequence.completion_token_ids) for sequence in sequences),
+            torch.zeros((), device=self.device),
+        )
         for first in range(0, len(sequences), self.rows):
             input_ids, attention_mask, labels = self._pad(sequences[first : first + self.rows])
             with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self._autocast):

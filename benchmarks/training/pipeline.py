@@ -90,7 +90,10 @@ def steps_per_hour(rows: list[dict[str, Any]]) -> float:
 
 def summarise(blocks: list[dict[str, Any]], members: dict[str, int]) -> dict[str, Any]:
     """Return rates and idle shares of both settings, and the ratio of rates of neighbouring blocks."""
-    rates = {s: [steps_per_hour(b["rows"]) for b in blocks if b["staleness"] == s] for s in (0, 1)}
+    rates = {
+        staleness: [steps_per_hour(block["rows"]) for block in blocks if block["staleness"] == staleness]
+        for staleness in (0, 1)
+    }
     ratios = [second / first for first, second in zip(rates[0], rates[1], strict=True)]
     ratio, interval = geometric_ratio(ratios)
     settings = {}

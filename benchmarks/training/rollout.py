@@ -72,9 +72,15 @@ class ActorLane:
         self._rollouts = RolloutFleet(fleet, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
         fleet.wait_until_ready()
 
-    def round(self, number: int, prompts: list[tuple[int, ...]], n: int, max_tokens: int) -> tuple[int, float]:
+    def round(
+        self, number: int, prompts: list[tuple[int, ...]], completions: int, max_tokens: int
+    ) -> tuple[int, float]:
         """Return tokens generated, and seconds from the first request to the last completion in this process."""
-        requests = [GenerationRequest(f"{number}/{g}/{i}", p) for g, p in enumerate(prompts) for i in range(n)]
+        requests = [
+            GenerationRequest(f"{number}/{group}/{i}", prompt)
+            for group, prompt in enumerate(prompts)
+            for i in range(completions)
+        ]
         sampling = SamplingParameters(n=1, temperature=1.0, max_tokens=max_tokens, seed=number)
         started, tokens = time.perf_counter(), 0
         self._rollouts.start(requests, sampling)
@@ -103,9 +109,11 @@ class BareLane:
             self._process.start()
         self._receive(START_S)
 
-    def round(self, number: int, prompts: list[tuple[int, ...]], n: int, max_tokens: int) -> tuple[int, float]:
+    def round(
+        self, number: int, prompts: list[tuple[int, ...]], completions: int, max_tokens: int
+    ) -> tuple[int, float]:
         """Return tokens generated, and the seconds that `LLM.generate` took."""
-        self._pipe.send((prompts, n, max_tokens))
+        self._pipe.send((prompts, completions, max_tokens))
         return self._receive(3600.0)
 
     def stop(self) -> None:
@@ -139,12 +147,12 @@ def _bare_vllm(pipe, rollout: RolloutConfig, policy: str) -> None:
     )
     pipe.send("ready")
     while (work := pipe.recv()) is not None:
-        prompts, n, max_tokens = work
-        sampling = SamplingParams(n=n, temperature=1.0, max_tokens=max_tokens, logprobs=0)
+        prompts, completions, max_tokens = work
+        sampling = SamplingParams(n=completions, temperature=1.0, max_tokens=max_tokens, logprobs=0)
         started = time.perf_counter()
-        outputs = engine.generate([{"prompt_token_ids": list(p)} for p in prompts], sampling, use_tqdm=False)
+        outputs = engine.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling, use_tqdm=False)
         seconds = time.perf_counter() - started
-        pipe.send((sum(len(c.token_ids) for output in outputs for c in output.outputs), seconds))
+        pipe.send((sum(len(completion.token_ids) for output in outputs for completion in output.outputs), seconds))
 
 
 def prompts_of(config: Config, policy: str, count: int, max_tokens: int) -> list[tuple[int, ...]]:

@@ -103,8 +103,11 @@ class Measurement:
     def difference(self) -> float:
         """Return the largest |log p (engine) - log p (learner)| over some tokens and all engines, nats."""
         ours = np.concatenate(self.learner.score(self.sequences))
-        pairs = [(s.prompt_token_ids, s.completion_token_ids) for s in self.sequences]
-        return max(float(np.abs(np.concatenate(s) - ours).max()) for s in self.rollouts.fleet.call_all("score", pairs))
+        pairs = [(sequence.prompt_token_ids, sequence.completion_token_ids) for sequence in self.sequences]
+        return max(
+            float(np.abs(np.concatenate(scores) - ours).max())
+            for scores in self.rollouts.fleet.call_all("score", pairs)
+        )
 
     def stop(self) -> None:
         self.rollouts.fleet.stop()

@@ -204,7 +204,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
                 }
             )
     rows = run.counted_rollouts(config.include_degenerate)
-    speedups = [s for row in rows if is_accepted(row) and (s := number(row.get("speedup")))]
+    speedups = [speedup for row in rows if is_accepted(row) and (speedup := number(row.get("speedup")))]
     if speedups:
         entries.append(
             {

@@ -97,8 +97,9 @@ def run_metadata(run: RunData) -> dict[str, Any]:
 def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisConfig) -> dict[str, Any]:
     """Return the words and figures by which the numbers of a summary are to be read."""
     per_problem = sorted({int(count) for samples in sets.values() for count in samples.counts})
-    temperatures = sorted({t for row in run.assessments if (t := number(row.get("temperature"))) is not None})
-    temperature = temperatures or [t for t in [_assessment_temperature(run.config)] if t is not None]
+    temperatures = sorted({value for row in run.assessments if (value := number(row.get("temperature"))) is not None})
+    configured = _assessment_temperature(run.config)
+    temperature = temperatures or ([] if configured is None else [configured])
     return {
         "failure": f"A failed sample counts as speedup 0 in mean, median, percentiles and max, and as "
         f"{config.geomean_floor:g} in the geometric mean (an accepted speedup below {config.geomean_floor:g} "
@@ -300,4 +301,5 @@ def _assessment_temperature(config: Mapping[str, Any]) -> float | None:
         if "assess" in str(key) and "temperature" in str(key) and number(value) is not None:
             return number(value)
     nested = (value for value in config.values() if isinstance(value, dict))
-    return next((t for value in nested if (t := _assessment_temperature(value)) is not None), None)
+    temperatures = (_assessment_temperature(value) for value in nested)
+    return next((temperature for temperature in temperatures if temperature is not None), None)

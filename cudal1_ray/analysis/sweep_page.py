@@ -128,23 +128,23 @@ def _as_stages(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def _test_rows(summary: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for c in summary["comparisons"]:
-        interval = format_interval([c["low"], c["high"]] if c["low"] is not None else None)
+    for row in summary["comparisons"]:
+        interval = format_interval([row["low"], row["high"]] if row["low"] is not None else None)
         rows.append(
             [
-                f"{stage_name(c['second'])} against {stage_name(c['first'])}",
-                split_name(c["split"]),
-                str(c["pairs"]),
-                f"{format_speedup(c['ratio'])}×" + (f" ({interval})" if interval else ""),
-                f"{100 * c['success_rate_difference']:+.0f} points",
-                _p(c["p_value"]),
-                _p(c["p_adjusted"]),
+                f"{stage_name(row['second'])} against {stage_name(row['first'])}",
+                split_name(row["split"]),
+                str(row["pairs"]),
+                f"{format_speedup(row['ratio'])}×" + (f" ({interval})" if interval else ""),
+                f"{100 * row['success_rate_difference']:+.0f} points",
+                _p_value(row["p_value"]),
+                _p_value(row["p_adjusted"]),
             ]
         )
     return rows
 
 
-def _p(value: float | None) -> str:
+def _p_value(value: float | None) -> str:
     return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

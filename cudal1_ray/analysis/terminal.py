@@ -71,15 +71,15 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
                 f"no sample of any stage is correct on the {entries[-1]['problems']} {split_name(split)} problems"
             )
             continue
-        for c in summary["comparisons"]:
-            if c["split"] != split:
+        for row in summary["comparisons"]:
+            if row["split"] != split:
                 continue
-            bounds = f"{format_speedup(c['speedup_ratio_low'])} to {format_speedup(c['speedup_ratio_high'])}"
+            bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
             lines.append(
-                f"{stage_name(c['second'])} against {stage_name(c['first'])}, "
-                f"{c['problems']} {split_name(c['split'])} problems: "
-                f"geometric mean times {format_speedup(c['speedup_ratio'])} ({bounds}), "
-                f"success {100 * c['success_rate_difference']:+.0f} points"
+                f"{stage_name(row['second'])} against {stage_name(row['first'])}, "
+                f"{row['problems']} {split_name(row['split'])} problems: "
+                f"geometric mean times {format_speedup(row['speedup_ratio'])} ({bounds}), "
+                f"success {100 * row['success_rate_difference']:+.0f} points"
             )
     return lines
 

@@ -39,7 +39,7 @@ class CandidateMeasurement:
     def __init__(
         self, machinery: Machinery, references: References, session: ProblemSession, code: str, extensions: Extensions
     ) -> None:
-        self._m, self._references = machinery, references
+        self._machinery, self._references = machinery, references
         self._session, self._code, self._extensions = session, code, extensions
         self._timing = machinery.config.timing
         self.observed: Observation | None = None
@@ -47,7 +47,7 @@ class CandidateMeasurement:
 
     def _several_streams(self) -> bool:
         """Return whether reference or candidate may run several streams; a reference that is not eager always may."""
-        config = self._m.config
+        config = self._machinery.config
         if config.device == "cpu":
             return False
         return config.against != "eager" or several_streams(self._code) or several_streams(self._session.source)
@@ -128,16 +128,22 @@ class CandidateMeasurement:
         """Return a fresh process of the candidate, checked and ready to be timed. The first call may start compilers,
         so it comes before the lock. `correct_before`: another process of the candidate was right.
         """
-        m, session = self._m, self._session
+        machinery, session = self._machinery, self._session
         candidate = TimedContestant(
-            m.server, session, self._code, "candidate", m.cores.numbers, self._extensions, streams=self._streams
+            machinery.server,
+            session,
+            self._code,
+            "candidate",
+            machinery.cores.numbers,
+            self._extensions,
+            streams=self._streams,
         )
         try:
-            limits, reference_s = m.config.limits, session.reference_ms * 1e-3
+            limits, reference_s = machinery.config.limits, session.reference_ms * 1e-3
             candidate.call_limit_s = min(
                 max(limits.call_timeout_s, 10 * reference_s), max(1.0, limits.slowdown_limit * reference_s)
             )
-            correctness, lazy = Correctness(candidate, m.chance, m.turns), m.config.check.lazy
+            correctness, lazy = Correctness(candidate, machinery.chance, machinery.turns), machinery.config.check.lazy
             correctness.first(briefly=correct_before)
             if not (correct_before or lazy):
                 correctness.others()
@@ -153,12 +159,12 @@ class CandidateMeasurement:
 
     def _observe(self, candidate: TimedContestant) -> None:
         """Watch one call of the candidate; refuse or credit what the rules decide without a measurement."""
-        with self._m.turns.beside_others(LONGEST_TURN_S):
+        with self._machinery.turns.beside_others(LONGEST_TURN_S):
             self.observed = observe(candidate)
-        self._refuse_by_rules(last=self._m.config.device == "cpu")
+        self._refuse_by_rules(last=self._machinery.config.device == "cpu")
 
     def _refuse_by_rules(self, *, last: bool) -> None:
-        config = self._m.config
+        config = self._machinery.config
         assert self.observed is not None
         refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
 
@@ -166,23 +172,23 @@ class CandidateMeasurement:
         """Return the measurement of one pair of processes. `fresh`: the reference gets a process of its own;
         `confirmed`: see `measure`; `rest_s`: see `Turns.alone`.
         """
-        m, session = self._m, self._session
+        machinery, session = self._machinery, self._session
         try:
             reference = self._references.take(session, fresh=fresh, streams=self._streams)
         except ProblemFault as fault:
             raise self._fault_beside(candidate, fault) from None
         try:
-            with favoured(m, reference, candidate) as core:
-                turn = partial(m.turns.beside_others, LONGEST_TURN_S)
-                pairs = Pairs(session, reference, candidate, m.chance, core.stay_fast, turn)
+            with favoured(machinery, reference, candidate) as core:
+                turn = partial(machinery.turns.beside_others, LONGEST_TURN_S)
+                pairs = Pairs(session, reference, candidate, machinery.chance, core.stay_fast, turn)
                 try:
-                    with m.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
+                    with machinery.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
                         measured = measure(pairs, confirmed, streams=self._streams)
                         measured = replace(measured, core_s=core.pace_s)
                 finally:
-                    with comparison_turn(session.own[0], m.turns):
+                    with comparison_turn(session.own[0], machinery.turns):
                         pairs.compare_waiting()  # a wrong output is a better reason than what it did to the clocks
-                with m.turns.beside_others(LONGEST_TURN_S):
+                with machinery.turns.beside_others(LONGEST_TURN_S):
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:
             self._references.release(session, reference)

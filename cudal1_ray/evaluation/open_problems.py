@@ -24,7 +24,12 @@ class OpenProblems:
     """
 
     def __init__(self, machinery: Machinery, references: References, stored: Callable[[str], None]) -> None:
-        self._m, self._config, self._references, self._report_stored = machinery, machinery.config, references, stored
+        self._machinery, self._config, self._references, self._report_stored = (
+            machinery,
+            machinery.config,
+            references,
+            stored,
+        )
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
@@ -89,7 +94,13 @@ class OpenProblems:
         key, used, maker = session_key(problem), self._maker.used, self._maker.take()
         try:
             session = open_problem(
-                maker, problem, self._config, self._m.chance, self._m.turns, has_room=has_room, draws=self._draws(key)
+                maker,
+                problem,
+                self._config,
+                self._machinery.chance,
+                self._machinery.turns,
+                has_room=has_room,
+                draws=self._draws(key),
             )
             maker.regions_mib = session.shared_mib
             return session

@@ -74,7 +74,7 @@ class References:
     """
 
     def __init__(self, machinery: Machinery) -> None:
-        self._m, self._config, self._server = machinery, machinery.config, machinery.server
+        self._machinery, self._config, self._server = machinery, machinery.config, machinery.server
         self._process = KeptProcess(machinery.server, "reference", lives_on=machinery.keeps)
 
     def take(self, session: ProblemSession, *, fresh: bool = False, streams: bool = False) -> TimedContestant:
@@ -130,12 +130,17 @@ class References:
         """Time a reference while no other process uses the device, for `session.solo_ms`: the slowest of many moments,
         since cores change their speed, but none during another process's first call. Raise ProblemFault if it fails.
         """
-        reference, inputs = self.take(session), Inputs(session, self._m.chance)
+        reference, inputs = self.take(session), Inputs(session, self._machinery.chance)
         batches: list[Batch] = []
         known_s, watch = 1e-3 * session.reference_ms, Stopwatch(reference)
         calls = batch_calls(known_s, known_s, inputs, self._config.timing.batch_ms)
         try:
-            with favoured(self._m, reference) as core, self._m.turns.alone(), in_a_hurry(), core.shared():
+            with (
+                favoured(self._machinery, reference) as core,
+                self._machinery.turns.alone(),
+                in_a_hurry(),
+                core.shared(),
+            ):
                 end = time.monotonic() + _ALONE_S
                 while not batches or time.monotonic() < end:
                     batches.append(watch.run(*inputs.renew(calls), None)[0])
@@ -164,26 +169,26 @@ class References:
         return kept
 
     def _start(self, session: ProblemSession, process: KeptProcess | None, streams: bool) -> TimedContestant:
-        source, cores, config = session.source, self._m.cores.numbers, self._config
+        source, cores, config = session.source, self._machinery.cores.numbers, self._config
         streams = streams or not self._eager
         reference = TimedContestant(self._server, session, source, "reference", cores, process=process, streams=streams)
         try:
             reference.call_limit_s = config.limits.first_call_timeout_s
-            inputs = Inputs(session, self._m.chance)
+            inputs = Inputs(session, self._machinery.chance)
             # It computes a trial first, like every candidate that is timed: a process's earlier work affects its time.
-            turn, request = first_turn(session, self._m.turns), session.ask(session.own[0])
+            turn, request = first_turn(session, self._machinery.turns), session.ask(session.own[0])
             own = session.own[0]
-            answered = ask_trial(reference, own, request, self._m.chance, briefly=True, turn=turn)
+            answered = ask_trial(reference, own, request, self._machinery.chance, briefly=True, turn=turn)
             if request.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
-            with self._m.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, mostly on the CPU
+            with self._machinery.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, mostly on the CPU
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])
                     reference.fetch_inputs(0, [0.0], last)
                     session.saw_reference(last.aliased, bool(last.borrowed))
             if session.observed is None:
-                with self._m.turns.beside_others(LONGEST_TURN_S):
+                with self._machinery.turns.beside_others(LONGEST_TURN_S):
                     session.observed = observe(reference)
             reference.ask(Lock(), 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet

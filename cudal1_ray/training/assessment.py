@@ -79,7 +79,8 @@ def assess_control(session: Session) -> None:
     from cudal1_ray.learning import learner_state
 
     settings, lines = session.config.assessment, JsonLines(session.run.assessments)
-    start = next((c for s in ("self_supervised", "sft") if (c := session.store.final(s)) is not None), None)
+    finals = map(session.store.final, ("self_supervised", "sft"))
+    start = next((checkpoint for checkpoint in finals if checkpoint is not None), None)
     train = problems_of_table(session, session.train_problems)
     if start is None or not (settings.enabled and settings.control):
         return

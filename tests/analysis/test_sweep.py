@@ -67,14 +67,14 @@ def test_settings_when_summarised_are_means_over_seeds_with_their_interval(summa
 def test_comparison_when_seeds_are_shared_is_the_paired_t_test_over_them(summary):
     by_pair = {(c["first"], c["second"], c["split"]): c for c in summary["comparisons"]}
     assert len(by_pair) == 6
-    for (first, second, split), c in by_pair.items():
+    for (first, second, split), row in by_pair.items():
         logs = [
             np.log(list(summary["settings"][s]["splits"][split]["geomean_per_seed"].values())) for s in (first, second)
         ]
         expected = stats.ttest_rel(logs[1], logs[0])
-        assert c["p_value"] == pytest.approx(expected.pvalue, rel=1e-6) and c["test"] == "paired t"
-        assert math.log(c["ratio"]) == pytest.approx((logs[1] - logs[0]).mean())
-        assert (c["low"] > 1 or c["high"] < 1) == (c["p_value"] < 0.05)  # interval and test agree
+        assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-6) and row["test"] == "paired t"
+        assert math.log(row["ratio"]) == pytest.approx((logs[1] - logs[0]).mean())
+        assert (row["low"] > 1 or row["high"] < 1) == (row["p_value"] < 0.05)  # interval and test agree
     # A difference of exp(0.9) is seen with three seeds; one of nothing is not.
     assert by_pair["none", "bucket", "train"]["low"] > 1.5
     assert by_pair["best_worst", "bucket", "train"]["p_adjusted"] > 0.05
@@ -85,9 +85,9 @@ def test_holm_correction_when_applied_counts_the_tests_of_a_split(summary):
         tests = [c for c in summary["comparisons"] if c["split"] == split]
         ordered = sorted(tests, key=lambda c: c["p_value"])
         least = 0.0
-        for place, c in enumerate(ordered):
-            least = max(least, min(1.0, c["p_value"] * (len(ordered) - place)))
-            assert c["p_adjusted"] == pytest.approx(least)
+        for place, row in enumerate(ordered):
+            least = max(least, min(1.0, row["p_value"] * (len(ordered) - place)))
+            assert row["p_adjusted"] == pytest.approx(least)
 
 
 def test_p_values_when_settings_differ_by_seeds_only_are_small_at_their_rate():
@@ -116,8 +116,8 @@ def test_settings_when_their_seeds_differ_are_not_paired(tmp_path):
     lines = (other / "jobs.jsonl").read_text().splitlines()[:-1]
     whole = (folder / "jobs.jsonl").read_text().splitlines()[:-1]
     (folder / "jobs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")
-    for c in summarise_sweep(folder, QUICK)["comparisons"]:
-        assert c["pairs"] == 0 and c["test"] == "Welch t" and c["low"] < c["ratio"] < c["high"]
+    for row in summarise_sweep(folder, QUICK)["comparisons"]:
+        assert row["pairs"] == 0 and row["test"] == "Welch t" and row["low"] < row["ratio"] < row["high"]
 
 
 def test_sweep_when_it_has_one_seed_has_a_table_and_no_test(tmp_path):

@@ -29,9 +29,9 @@ def bucket_formula(speedups, width, tau):
     within.
     """
     members = {}
-    for position, s in enumerate(speedups):
-        if s > 0:
-            members.setdefault(int(s // width), []).append(position)
+    for position, speedup in enumerate(speedups):
+        if speedup > 0:
+            members.setdefault(int(speedup // width), []).append(position)
     mean = {k: np.mean([speedups[i] for i in m]) for k, m in members.items()}
     mu = np.mean(list(mean.values()))
     weight = {k: np.exp((mean[k] - mu) / tau) for k in members}

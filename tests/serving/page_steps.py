@@ -11,11 +11,11 @@ WON, NOTHING = recorded("won"), recorded("nothing")
 EXAMPLES = {"won": "A diagonal matrix, multiplied as if it were full"}
 
 
-def expect(thing: Any) -> Any:
+def expect(target: Any) -> Any:
     from playwright.sync_api import expect
 
     expect.set_options(timeout=PATIENCE_MS)
-    return expect(thing)
+    return expect(target)
 
 
 def start(tab: Any, job: dict[str, Any]) -> str:

@@ -61,6 +61,13 @@ def test_find_empty_names_when_a_local_or_a_parameter_is_one_names_it_and_spares
     assert names == {"asked", "given", "known", "one", "_said"}
 
 
+def test_find_letters_when_a_letter_outlives_an_expression_names_it():
+    source = (
+        "def f(c, x):\n    self._m = [s for s in x]\n    for i in sorted(x, key=lambda r: r):\n        t = i\n_A = 1\n"
+    )
+    assert {finding.text for finding in words.find_letters(source)} == {"f", "c", "_m", "t"}
+
+
 def test_find_empty_constants_when_a_constant_is_one_names_it():
     source = "GIVEN = 1\n_HERE: int = 2\nARGUMENTS = 3\nwon = 4\n\ndef f():\n    SAME = 5\n"
     assert [finding.text for finding in words.find_empty_constants(source)] == ["GIVEN", "_HERE"]
@@ -178,7 +185,7 @@ def test_starts_with_verb_when_a_docstring_states_an_action_is_true(docstring):
 
 
 def test_check_when_a_docstring_starts_with_no_verb_reports_it_except_of_a_test(tmp_path):
-    text = 'def f():\n    """The result."""\n\ndef test_f_when_called_returns():\n    """The case."""\n'
+    text = 'def size():\n    """The result."""\n\ndef test_size_when_called_returns():\n    """The case."""\n'
     for name in ("script.py", "test_script.py"):
         (tmp_path / name).write_text(text)
         assert [finding.line for finding in words.check(tmp_path / name, tmp_path)] == [2]

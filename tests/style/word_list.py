@@ -57,7 +57,13 @@ CHECKER = (
 )  # fmt: skip
 # Participles and numerals that name nothing by themselves, as the whole name of a function, a class, a parameter or a
 # local variable. Fields are free: their names are keys that users read.
-EMPTY_NAMES = {"asked", "found", "given", "gone", "known", "made", "one", "said", "seen", "shown", "told", "wanted"}
+EMPTY_NAMES = {
+    "asked", "foo", "found", "given", "gone", "known", "made", "obj", "one", "said", "seen", "shown", "stuff", "temp",
+    "thing", "things", "tmp", "told", "val", "wanted",
+}  # fmt: skip
+# Letters that are names of the field: indices, a count, a probability, a quantile, coordinates and tensors, a pair, and
+# the queries, keys and values of attention. Any other letter names nothing beyond one expression.
+LETTERS = frozenset("abijknpqvxyz")
 # Whole names of module-level constants that name nothing either.
 EMPTY_CONSTANTS = EMPTY_NAMES | {
     "again", "before", "done", "good", "here", "kept", "looks", "lost", "most", "ours", "raised", "ran", "same",
@@ -170,6 +176,23 @@ def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, line, name, "what it is: found rows are rows")
 
 
+def find_letters(source: str, file: str = "") -> Iterator[Finding]:
+    """Yield each function, class, parameter and variable of a Python source whose name is a letter not in `LETTERS`.
+
+    Within one expression, a comprehension or a lambda, any letter is clear. A type variable is one by convention.
+    """
+    brief = {
+        id(inner)
+        for node in nodes_of(source)
+        if isinstance(node, ast.comprehension | ast.Lambda)
+        for inner in ast.walk(node.target if isinstance(node, ast.comprehension) else node.args)
+    }
+    for node, name, line in bindings(source):
+        letter = name.strip("_")
+        if len(letter) == 1 and letter not in LETTERS and not letter.isupper() and id(node) not in brief:
+            yield Finding(file, line, name, "what it is: a candidate is candidate, not c")
+
+
 def find_empty_constants(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each module-level constant of a Python source whose whole name is empty."""
     for node in ast.parse(source).body:
@@ -262,7 +285,7 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
             findings += find_trailing_comments(text, name)
         if not name.startswith(CANDIDATES):
             findings += find_code_words(text, name)
-            findings += [*find_empty_names(text, name), *find_double_ticks(text, name)]
+            findings += [*find_empty_names(text, name), *find_letters(text, name), *find_double_ticks(text, name)]
             findings += find_empty_constants(text, name)
         if not name.startswith((*CANDIDATES, *TEMPLATES)):
             findings += find_openings(text, name)

@@ -117,20 +117,20 @@ class _Population:
         measured = np.exp(true_log + self._world.noise * self._rng.standard_normal(true_log.shape))
         parents = [tuple(member.identity for member in prompt) for prompt in prompts]
         new = []
-        for p, row in enumerate(answers.masks.tolist()):
-            for g, mask in enumerate(row):
-                accepted, variant = bool(answers.accepted[p, g]), int(answers.variants[p, g])
-                if (mask, variant, accepted) in self._known[p]:
+        for problem, row in enumerate(answers.masks.tolist()):
+            for sample, mask in enumerate(row):
+                accepted, variant = bool(answers.accepted[problem, sample]), int(answers.variants[problem, sample])
+                if (mask, variant, accepted) in self._known[problem]:
                     continue  # written before: as in a run, the first measurement stands
-                reasons = () if accepted else (self._world.reason(p, self._rng.random()),)
+                reasons = () if accepted else (self._world.reason(problem, self._rng.random()),)
                 if reasons == (NO_CODE,):
                     continue
-                self._known[p].add((mask, variant, accepted))
-                speedup = float(measured[p, g]) if accepted else 0.0
-                new.append(self._exemplar(p, (mask, variant), speedup, reasons, parents[p], step))
-                self._members[p].append(_Member(mask, variant, speedup, new[-1].exemplar_id))
-                if speedup > self._best_measured[p]:
-                    self._best_measured[p], self.best_log[p] = speedup, true_log[p, g]
+                self._known[problem].add((mask, variant, accepted))
+                speedup = float(measured[problem, sample]) if accepted else 0.0
+                new.append(self._exemplar(problem, (mask, variant), speedup, reasons, parents[problem], step))
+                self._members[problem].append(_Member(mask, variant, speedup, new[-1].exemplar_id))
+                if speedup > self._best_measured[problem]:
+                    self._best_measured[problem], self.best_log[problem] = speedup, true_log[problem, sample]
         self._buffer.insert(new)
         return float(np.where(answers.accepted, np.maximum(true_log, _FAILED_LOG), _FAILED_LOG).mean())
 
@@ -160,7 +160,11 @@ def _pad_exemplars(prompts: Sequence[Sequence[_Member]]) -> PromptExemplars:
     width = max(1, *map(len, prompts))
     masks, variants = (np.full((len(prompts), width), -1) for _ in range(2))
     speedup = np.zeros((len(prompts), width))
-    for p, prompt in enumerate(prompts):
-        for n, member in enumerate(prompt):
-            masks[p, n], variants[p, n], speedup[p, n] = member.mask, member.variant, member.speedup
+    for row, prompt in enumerate(prompts):
+        for column, member in enumerate(prompt):
+            masks[row, column], variants[row, column], speedup[row, column] = (
+                member.mask,
+                member.variant,
+                member.speedup,
+            )
     return PromptExemplars(masks, variants, speedup)

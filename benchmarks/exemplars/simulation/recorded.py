@@ -42,7 +42,7 @@ class Recorded:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recorded:
-        problems = [RecordedProblem(**{**p, "speedups": tuple(p["speedups"])}) for p in content["problems"]]
+        problems = [RecordedProblem(**{**row, "speedups": tuple(row["speedups"])}) for row in content["problems"]]
         return cls(**{**content, "problems": tuple(problems)})
 
 

@@ -156,8 +156,8 @@ def _apart(parts: list[Measurement], timing: TimingConfig) -> float:
     launches = 1e-3 * timing.launch_spread_us / median([part.reference_ms for part in parts])
     usual = timing.process_spread + min(_MOST_LAUNCH_SPREAD, launches)
     deviation = stdev([part.interval.centre for part in parts]) if len(parts) > 1 else 0.0
-    t = student_t95(len(parts) - 1 + _KNOWN_BEFORE)  # a few that agree by chance may differ by more
-    return max(2 * usual, t * deviation) / math.sqrt(len(parts))
+    quantile = student_t95(len(parts) - 1 + _KNOWN_BEFORE)  # a few that agree by chance may differ by more
+    return max(2 * usual, quantile * deviation) / math.sqrt(len(parts))
 
 
 def wants_fresh_reference(parts: list[Measurement], timing: TimingConfig) -> bool:
