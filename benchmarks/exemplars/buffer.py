@@ -127,7 +127,7 @@ def resident_gib() -> tuple[float, float]:
 
 
 def fill(folder: Path, exemplars: int, problems: int) -> dict[str, Any]:
-    buffer, corpus = ExemplarBuffer.open(folder), templates()
+    buffer, corpus = ExemplarBuffer.open(folder, create=True), templates()
     insert_s, save_s, offered, characters = 0.0, 0.0, 0, 0
     for first in range(0, exemplars, BATCH):
         batch = make_batch(buffer, corpus, first, min(BATCH, exemplars - first), problems)

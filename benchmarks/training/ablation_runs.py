@@ -206,7 +206,7 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
     last = max(max(pq.read_table(file, columns=["policy_version"])["policy_version"].to_pylist()) for file in rounds)
     kept = [exemplar for exemplar in ExemplarBuffer.open(source / "exemplars") if exemplar.policy_version <= last]
     shutil.rmtree(partial / "exemplars")
-    buffer = ExemplarBuffer.open(partial / "exemplars")
+    buffer = ExemplarBuffer.open(partial / "exemplars", create=True)
     buffer.insert(kept)
     buffer.save()
     if (source / "exemplars" / WITHHELD).exists():

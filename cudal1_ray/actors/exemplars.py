@@ -18,7 +18,7 @@ class ExemplarActor(FleetMember):
 
     def __init__(self, folder: str, config: ExemplarsConfig):
         self._folder, self._config = Path(folder), config
-        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
+        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder, create=True))
 
     def use_hardware(self, hardware: str, best_of_others: int) -> list[Exemplar]:
         """Serve what was measured on this hardware from now on; see `hardware_buffers.switch`.

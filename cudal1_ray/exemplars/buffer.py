@@ -55,21 +55,26 @@ class ExemplarBuffer:
         folder: str | Path,
         state: Mapping[str, int] | None = None,
         *,
+        create: bool = False,
         shard_rows: int = _SHARD_ROWS,
     ) -> ExemplarBuffer:
-        """Return the buffer that a folder holds, or an empty one bound to it (the folder is created).
+        """Return the buffer that a folder holds; an empty one bound to it where it holds none.
 
         Args:
+            create: create the folder where there is none.
             state: what `state()` returned when a checkpoint was taken; later exemplars are then left out, and
                 dropped for good by the next save.
 
         Raises:
-            UserError: when the folder is damaged or no longer holds that state.
+            UserError: when there is no such folder, and when it is damaged or no longer holds that state.
         """
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
+        if create:
+            try:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
+        elif not Path(folder).is_dir():
+            raise UserError(f"no folder {folder}: give the folder exemplars of a run, or create=True for a new buffer")
         buffer = cls(folder, shard_rows=shard_rows)
         manifest, shards, open_shards = _open_shards(Path(folder), state)
         for shard in open_shards:
@@ -157,7 +162,7 @@ class ExemplarBuffer:
             UserError: when the folder cannot be written; the exemplars stay in memory and a later save can succeed.
         """
         if self.folder is None:
-            raise ValueError("this buffer has no folder: create it with ExemplarBuffer.open(folder)")
+            raise ValueError("this buffer has no folder: create it with ExemplarBuffer.open(folder, create=True)")
         self._seal_tail()
         saved = len(self._manifest.shards)
         if saved == len(self._segments) and not self._cut:

@@ -120,7 +120,8 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
 
 def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], with_exemplars: bool) -> list[Question]:
     """Return what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
-    with_exemplar = {exemplar.problem_id for exemplar in ExemplarBuffer.open(run.exemplars) if exemplar.speedup > 0}
+    exemplars = ExemplarBuffer.open(run.exemplars) if run.exemplars.is_dir() else ()
+    with_exemplar = {exemplar.problem_id for exemplar in exemplars if exemplar.speedup > 0}
     questions = [Question(split) for split in splits]
     if with_exemplars:
         answerable = (

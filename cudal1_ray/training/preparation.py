@@ -211,7 +211,7 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
         shutil.copytree(source, partial)
     else:
         version = read_state(origin).policy_version
-        buffer = ExemplarBuffer.open(partial)
+        buffer = ExemplarBuffer.open(partial, create=True)
         buffer.insert(exemplar for exemplar in ExemplarBuffer.open(source) if exemplar.policy_version < version)
         buffer.save()
         for name in (WITHHELD, HARDWARE):

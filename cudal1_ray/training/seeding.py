@@ -42,6 +42,6 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
             f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
             "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
         )
-    buffer = ExemplarBuffer.open(run.exemplars)
+    buffer = ExemplarBuffer.open(run.exemplars, create=True)
     buffer.insert(exemplars)
     buffer.save()

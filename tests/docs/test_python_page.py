@@ -17,7 +17,7 @@ def test_code_when_run_as_printed_gives_what_the_page_says(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for name in ("candidate.py", "problem.py"):
         shutil.copyfile(ROOT / "examples" / name, name)
-    ExemplarBuffer.open("runs/demo/exemplars").save()
+    ExemplarBuffer.open("runs/demo/exemplars", create=True).save()
     names: dict[str, Any] = {}
     for block in BLOCKS:
         exec(block, names)

@@ -43,12 +43,18 @@ def assert_same_views(buffer, model):
 def test_exemplars_when_saved_are_read_back(tmp_path):
     parent = candidate(0, speedup=1.25)
     child = candidate(1, speedup=0.0, policy_version=7, step=9, parent_ids=(parent.exemplar_id,), reasons=("crash",))
-    buffer = ExemplarBuffer.open(tmp_path / "exemplars")
+    buffer = ExemplarBuffer.open(tmp_path / "exemplars", create=True)
     assert buffer.insert([parent, child]) == 2
     assert buffer.of("p") == [parent, child]
     buffer.save()
     assert ExemplarBuffer.open(tmp_path / "exemplars").of("p") == [parent, child]
     assert ExemplarBuffer.open(tmp_path / "exemplars").of("unknown") == []
+
+
+def test_folder_when_there_is_none_is_named_and_not_created(tmp_path):
+    with pytest.raises(UserError, match="no folder .*typo.*create=True"):
+        ExemplarBuffer.open(tmp_path / "typo")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_insert_when_code_is_equal_keeps_the_first_measurement():
@@ -245,7 +251,7 @@ def test_buffer_when_a_file_is_damaged_names_it(tmp_path, damage):
 def test_buffer_when_its_folder_cannot_be_made_is_a_users_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file"):
-        ExemplarBuffer.open(tmp_path / "file" / "exemplars")
+        ExemplarBuffer.open(tmp_path / "file" / "exemplars", create=True)
 
 
 def test_save_when_it_failed_can_be_repeated(tmp_path, monkeypatch):

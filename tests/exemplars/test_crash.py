@@ -88,7 +88,7 @@ def test_save_when_killed_at_any_step_leaves_the_old_state_or_the_new(tmp_path, 
     outcomes = []
     for fatal in range(2, 100):
         folder = tmp_path / str(fatal)
-        buffer = ExemplarBuffer.open(folder, shard_rows=4)
+        buffer = ExemplarBuffer.open(folder, create=True, shard_rows=4)
         buffer.insert(old[:2])
         state = buffer.state()
         buffer.insert(old[2:])

@@ -63,7 +63,7 @@ async def main(folder: Path) -> None:
     async def work(job, before, emit):
         problem = parse_problem(job.source, f"module-{job.job_id}", origin="source")
         prompts = PromptBuilder(PromptingConfig(), lambda text: len(text) // 3)
-        buffer = ExemplarBuffer.open(store.exemplars(job.job_id))
+        buffer = ExemplarBuffer.open(store.exemplars(job.job_id), create=True)
         tools = Tools(evaluators, sum(event["type"] == "round" for event in before))
         aims = SpeedupGoals(1.0, 1.5, 2, 1, True)
         return await optimize(

@@ -24,7 +24,7 @@ def finished_run(folder):
     run = RunFolder.open(config)
     run.policy.mkdir()
     (run.policy / "config.json").write_text("{}")
-    buffer = ExemplarBuffer.open(run.exemplars)
+    buffer = ExemplarBuffer.open(run.exemplars, create=True)
     codes = {version: f"class ModelNew:\n    found = {version}\n" for version in (0, 2, 3, 7)}
     buffer.insert([Exemplar.new("p", code, 1.5, policy_version=version) for version, code in codes.items()])
     buffer.save()

@@ -110,7 +110,7 @@ class JobQueueDeployment:
             machine = await self._tools.machine()  # evaluators may have to start first, which counts for no job
         rules = rules_in_force(self._config.evaluation)
         prompts = PromptBuilder(self._config.prompting, self._count_tokens, machine, rules)
-        buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id))
+        buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id), create=True)
         optimizer = Optimizer(
             problem,
             job.settings,

@@ -37,7 +37,7 @@ class KnownProblems:
         self._origin = Path(run).name
         self._folder = Path(run) / "exemplars"
         self._ids = _sources(Path(run)) if run and count else {}
-        if self._ids:
+        if self._ids and self._folder.is_dir():
             ExemplarBuffer.open(self._folder)  # a damaged one is reported now, not to a caller
 
     def of(self, source: str) -> PriorExemplars:
@@ -49,7 +49,7 @@ class KnownProblems:
             UserError: when its folder has been damaged meanwhile.
         """
         problem_id = self._ids.get(normalise_code(source))
-        if problem_id is None:
+        if problem_id is None or not self._folder.is_dir():
             return PriorExemplars()
         buffer = ExemplarBuffer.open(self._folder)
         best = buffer.best(problem_id)

@@ -45,7 +45,7 @@ def finished_run(path, seed=1, stages=("sft", "self_supervised", "contrastive"),
     (path / "assessments.jsonl").write_text("".join(line for s in stages for line in assessed(s, speedups)))
     (path / "metrics.jsonl").write_text("".join(json.dumps({"stage": s, "step": 1}) + "\n" for s in stages))
     (path / "selections.jsonl").write_text(json.dumps({"step": 1, "exemplar_ids": ["a", "b"]}) + "\n")
-    buffer = ExemplarBuffer.open(path / "exemplars")
+    buffer = ExemplarBuffer.open(path / "exemplars", create=True)
     for version, stage in ((3, "self_supervised"), (4, "contrastive")):
         if stage in stages:
             table = pa.table({"policy_version": [version, version]})
@@ -187,7 +187,7 @@ def test_recorded_runs_when_read_become_ladders(tmp_path):
     run = tmp_path / "run"
     (run / "rollouts").mkdir(parents=True)
     slow, fast = (Exemplar.new("p", code(i), float(1 + i)) for i in range(2))
-    buffer = ExemplarBuffer.open(run / "exemplars")
+    buffer = ExemplarBuffer.open(run / "exemplars", create=True)
     buffer.insert([slow, fast])
     buffer.save()
     verdicts = [(slow, 1.0), (fast, 2.0), (Exemplar.new("p", code(2), 0.0), 0.0)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import yaml
 
@@ -16,7 +18,7 @@ PROBLEM, OTHER = load_problems(ProblemsConfig())[:2]
 @pytest.fixture
 def run(tmp_path):
     folder = tmp_path / "demo"
-    buffer = ExemplarBuffer.open(folder / "exemplars")
+    buffer = ExemplarBuffer.open(folder / "exemplars", create=True)
     buffer.insert(Exemplar.new(PROBLEM.problem_id, f"x = {i}", 0.5 + 0.5 * i) for i in range(8))
     buffer.insert([Exemplar.new(PROBLEM.problem_id, "hack = 1", 0.0, reasons=("result_cache",))])
     buffer.insert([Exemplar.new(OTHER.problem_id, "wrong = 1", 0.0, reasons=("wrong_output",))])
@@ -50,6 +52,12 @@ def test_known_problem_when_a_run_goes_on_brings_later_exemplars(run):
     buffer.insert([Exemplar.new(PROBLEM.problem_id, "later = 1", 9.0)])
     buffer.save()
     assert [e.code for e in problems.of(PROBLEM.source).exemplars] == ["later = 1"]
+
+
+def test_known_problems_when_the_run_has_no_exemplars_yet_are_none_and_nothing_is_created(run):
+    shutil.rmtree(run / "exemplars")
+    assert KnownProblems(str(run), 4, ExemplarsConfig()).of(PROBLEM.source).exemplars == ()
+    assert not (run / "exemplars").exists()
 
 
 def test_known_problems_when_there_is_no_run_are_none_and_a_broken_one_is_named(run, tmp_path):
