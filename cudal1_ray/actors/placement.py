@@ -87,7 +87,7 @@ def _place(address: str) -> tuple[str, int] | None:
     if not address:
         return None
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise ValueError("an address is HOST:PORT, ray://HOST:PORT or auto")
     if len(port) > 5 or not 0 < int(port) < 1 << 16:  # the C library would knock at what is left of it
         raise ValueError("a port is a number from 1 to 65535")

@@ -228,7 +228,7 @@ def write_table(out: Path, problems: Sequence[Problem], rows: Sequence[dict[str,
             {
                 "problem": row["problem"],
                 "level": problem.level,
-                "problem_id": int(number) if number.isdigit() else None,
+                "problem_id": int(number) if number.isdecimal() else None,
                 "code": code,
                 "language": language_of(code),
                 "techniques": [technique.name for technique in find_techniques(code, problem.source)],

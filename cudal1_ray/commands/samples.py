@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import sys
 
 from cudal1_ray.analysis.run_data import read_run
@@ -13,6 +14,8 @@ from cudal1_ray.analysis.samples import RecordedSample, SampleFilter, find_sampl
 from cudal1_ray.errors import UserError
 
 RULE = "=" * 100
+# A step, or the first and the last.
+_STEPS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def show_samples(arguments: argparse.Namespace) -> int:
@@ -57,10 +60,10 @@ def steps_of(text: str) -> tuple[int, int] | None:
     """
     if not text:
         return None
-    first, dash, last = text.partition("-")
-    if not first.isdigit() or (dash and not last.isdigit()):
-        raise UserError(f"--step {text}: give a step, like 30, or the first and the last, like 30-32")
-    return int(first), int(last or first)
+    steps = _STEPS.fullmatch(text)
+    if steps is None:
+        raise UserError(f"--step {text:.40}: give a step, like 30, or the first and the last, like 30-32")
+    return int(steps[1]), int(steps[2] or steps[1])
 
 
 def sample_line(sample: RecordedSample) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import check_baseline
 from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.settings.bounds import bounded, one_of, several_of
+
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,4})?")
 
 
 @dataclass
@@ -189,9 +192,8 @@ class EvaluationConfig:
 
     def validate(self) -> None:
         """Raise UserError for values that types cannot exclude."""
-        kind, _, index = self.device.partition(":")
-        if kind not in ("cpu", "cuda") or not (index or "0").isdigit() or (kind == "cpu" and index):
-            raise UserError(f"evaluation.device={self.device}: must be cpu, cuda or cuda:N")
+        if not _DEVICE.fullmatch(self.device):
+            raise UserError(f"evaluation.device={self.device:.40}: must be cpu, cuda or cuda:N")
         if complaint := check_baseline(self.against, self.device):
             raise UserError(f"evaluation.against: {complaint}")
         self.rules.validate()

@@ -17,6 +17,9 @@ from cudal1_ray.settings.keys import Key, Section
 from cudal1_ray.settings.presets import Preset
 
 _SWEEP_FUNCTION = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
+# Digits from which Python reads no integer (sys.int_info.default_max_str_digits + 1).
+_TOO_MANY_DIGITS = re.compile(r"(?<![\d_])(?:\d_?){4301}")
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # Ratio of difflib from which a name is suggested; its own default.
 _CLOSENESS = 0.6
 # Most settings of a section that a message names; longer lists have a command of their own.
@@ -43,9 +46,14 @@ class Overrides:
             sweep: several values with commas, and Hydra's sweep functions, are allowed.
 
         Raises:
-            UserError: for an unknown key or preset, several values without a sweep, or a text without `=`.
+            UserError: for an unknown key or preset, several values without a sweep, a number that Python does not read,
+                or a text without `=`.
         """
-        return [self._prepare(override, sweep) for override in overrides]
+        prepared = [self._prepare(override, sweep) for override in overrides]
+        for override in prepared:
+            if _TOO_MANY_DIGITS.search(_QUOTED.sub("", override)):
+                raise UserError(f"{override:.60}...: a number of more than 4,300 digits; give a smaller one")
+        return prepared
 
     def _prepare(self, override: str, sweep: bool) -> str:
         left, sign, value = override.partition("=")

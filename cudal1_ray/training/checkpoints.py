@@ -88,7 +88,7 @@ def checkpoint_at(path: Path) -> Checkpoint | None:
     """Return the checkpoint whose folder `path` is; None when it is none."""
     stage, _, step = path.name.rpartition("-")
     final = step == "final"
-    if stage in STAGES and (final or step.isdigit()) and (path / "state").is_dir():
+    if stage in STAGES and (final or step.isdecimal()) and (path / "state").is_dir():
         return Checkpoint(path, stage, 10**9 if final else int(step), final)
     return None
 

@@ -100,8 +100,9 @@ def test_samples_command_when_output_is_no_terminal_prints_plain_text(run_folder
     assert capsys.readouterr().out.endswith("1 of 5 samples; --limit 0 shows all\n")
     assert main(["samples", str(run_folder), "--json", "--best", "--limit", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["speedup"] == 3.0
-    assert main(["samples", str(run_folder), "--step", "two"]) == 2
-    assert "--step two: give a step" in capsys.readouterr().err
+    for step in ("two", "1-", "²", "9" * 5000):
+        assert main(["samples", str(run_folder), "--step", step]) == 2
+        assert f"--step {step:.40}: give a step" in capsys.readouterr().err
 
 
 def test_references_when_the_run_recorded_them_are_those(run_folder):

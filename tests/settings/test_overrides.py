@@ -56,6 +56,25 @@ def test_quotes_when_written_by_the_user_are_read_by_hydra():
     assert load_config(["problems.path='/a, b'"]).problems.path == "/a, b"
 
 
+@pytest.mark.parametrize(
+    "override", ["seed={}", "problems.limit=-{}", "contrastive.learning_rate={}.0", "problems.levels=[1, {}]",
+                 "exemplars={{count: {}}}", "hydra.job.num={}", "seed=1,{}"],
+)  # fmt: skip
+def test_number_when_it_has_more_digits_than_python_reads_is_refused(override):
+    override = override.format("9" * 5000)
+    with pytest.raises(UserError, match=f"^{override.partition('=')[0]}=.*more than 4,300 digits"):
+        prepare_overrides([override], sweep=True)
+
+
+def test_text_when_of_many_digits_stays_as_written():
+    assert load_config([f"init_from={'9' * 5000}"]).init_from == "9" * 5000
+
+
+@pytest.mark.parametrize("name", ["cuda:²", "cuda:" + "9" * 5000, "cuda:-1", "cuda:", "cpu:0", "gpu"])
+def test_device_when_it_is_none_names_those_there_are(name):
+    assert "must be cpu, cuda or cuda:N" in complaint(f"evaluation.device={name}")
+
+
 def test_null_when_a_text_cannot_be_null_is_refused():
     assert "name=null: must be text" in complaint("name=null")
     assert load_config(["problems.path=null"]).problems.path is None
