@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hydra import compose
 from omegaconf import OmegaConf
 
-from cudal1_ray.config import Config, check_config, config_dir, load_config, to_yaml
+from cudal1_ray.config import Config, check_config, composing, config_dir, load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.preflight import check_corpora, check_run
 
@@ -148,6 +149,31 @@ def test_preset_when_a_key_has_its_default_leaves_it_out():
         checked.append(str(name))
         assert set(restated(values, defaults)) <= CHOICES, name
     assert {"evaluation/cpu", "rewards/checker/engine", "rollout/vllm_gpu"} <= set(checked)
+
+
+def read_recipe(name: str) -> tuple[dict[str, str], dict, dict]:
+    """Return a recipe's presets by group, with those of what it is based on; that one's values; and its own."""
+    values = OmegaConf.to_container(OmegaConf.load(config_dir() / "recipe" / f"{name}.yaml"))
+    presets, inherited = {}, {}
+    for entry in values.pop("defaults", []):
+        if isinstance(entry, dict):
+            presets |= {group.removeprefix("override /"): preset for group, preset in entry.items()}
+        elif entry != "_self_":
+            presets, _, inherited = read_recipe(entry)
+    return presets, inherited, values
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, "shared/kernelbench"])
+def test_recipe_when_a_key_has_its_default_leaves_it_out(recipe):
+    presets, inherited, values = read_recipe(recipe)
+    with composing():
+        defaults = compose("config", [f"{group}={preset}" for group, preset in {"recipe": "none", **presets}.items()])
+    defaults = OmegaConf.to_container(OmegaConf.merge(defaults, inherited))
+    assert set(restated(values, defaults)) <= {"recipe"}
+
+
+def test_configuration_file_when_read_chooses_presets_and_sets_no_value():
+    assert set(OmegaConf.load(config_dir() / "config.yaml")) == {"defaults", "hydra"}
 
 
 def test_policy_when_no_preset_gives_a_shape_is_not_made_from_scratch():

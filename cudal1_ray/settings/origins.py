@@ -28,7 +28,7 @@ def find_origins(
     origins: dict[str, str] = {}
     for path, section in files:
         if (preset := by_path.get(path)) is None:
-            continue  # of Hydra's own, the schema, or conf/config.yaml, which names groups and repeats defaults
+            continue  # of Hydra's own, the schema, or conf/config.yaml, which names groups
         own = preset.group.replace("/", ".") + "."
         for key in preset.values:
             place = f"{section}.{key.removeprefix(own)}" if section else key

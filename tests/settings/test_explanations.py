@@ -41,7 +41,11 @@ def test_explained_configuration_when_a_section_has_presets_lists_them():
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("contrastive.group_size", "contrastive.group_size=8   (whole number, at least 1; from recipe=demo)"),
+        ("contrastive.group_size", "contrastive.group_size=8   (whole number, at least 1; default)"),
+        (
+            "contrastive.problems_per_step",
+            "problems_per_step=12   (whole number, at least 1; from recipe=demo, default 8)",
+        ),
         ("group_size", "contrastive.group_size=8"),
         ("contrastive", "contrastive.learning_rate="),
         ("exemplars", "exemplars=island"),
