@@ -38,6 +38,7 @@ OPEN = {
 }
 # Routes of vLLM's own, which documents neither of these.
 COMPLETE = ("/v1/completions", "/v1/chat/completions")
+MODEL = "/v1/models/{name}"
 NO_MODEL = "No model of that name is served."
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorForm"}}}
 
@@ -90,6 +91,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     if path in COMPLETE:
         responses.setdefault("200", {"description": "A completion"})
         responses["200"].setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
+    if path in (*COMPLETE, MODEL):
         expected["404"] = NO_MODEL
     if "requestBody" in operation or operation.get("parameters"):
         expected["400"] = WITH_BODY["400"]

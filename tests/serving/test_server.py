@@ -38,6 +38,14 @@ def test_model_when_listed_has_its_name_without_its_path(server, client):
     assert model.id == "tiny" and server.model.path not in server.get("/v1/models").text
 
 
+def test_model_when_asked_for_by_name_is_the_listed_one_and_another_is_not_found(server, client):
+    (listed,), model = client.models.list().data, client.models.retrieve("tiny")
+    assert (model.id, model.object, model.policy_version) == ("tiny", "model", listed.policy_version)
+    for name in ("other", "org/other", ""):
+        answer = server.get(f"/v1/models/{name}")
+        assert answer.status_code == 404 and f"{name!r} is not served" in answer.json()["error"]["message"]
+
+
 def test_completions_when_greedy_are_the_models_own_with_usage(server, client):
     prompt_tokens, text = expected(server, PROMPT, 20)
     answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=20, temperature=0)
@@ -121,7 +129,7 @@ def test_tools_when_given_are_refused_unless_none_is_to_be_called(server, choice
 
 
 def test_errors_when_of_any_route_have_openais_form(server):
-    answers = [server.get(path) for path in ("/v1/models/tiny", "/v1/embeddings", "/healthy", "/nowhere")]
+    answers = [server.get(path) for path in ("/v1/models/other", "/v1/embeddings", "/healthy", "/nowhere")]
     answers += [server.post("/v1/completions", json=body) for body in ({}, {"prompt": 3}, {"prompt": "x", "n": 0})]
     for answer in answers:
         error = answer.json()["error"]

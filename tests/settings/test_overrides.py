@@ -70,7 +70,7 @@ def test_text_when_of_many_digits_stays_as_written():
     assert load_config([f"init_from={'9' * 5000}"]).init_from == "9" * 5000
 
 
-@pytest.mark.parametrize("name", ["cuda:²", "cuda:" + "9" * 5000, "cuda:-1", "cuda:", "cpu:0", "gpu"])
+@pytest.mark.parametrize("name", ["cuda:²", "cuda:" + "9" * 5000, "cuda:-1", "cuda:", "cpu:0", "tpu"])
 def test_device_when_it_is_none_names_those_there_are(name):
     assert "must be cpu, cuda or cuda:N" in complaint(f"evaluation.device={name}")
 

@@ -1,6 +1,6 @@
 """vLLM's asynchronous engine, and vLLM's own handlers of OpenAI's protocol on top of it.
 
-Of vLLM's many routes only the three that are promised are mounted: what is not there need not be defended. Written to
+Of vLLM's many routes only those that are promised are mounted: what is not there need not be defended. Written to
 what vLLM 0.26 (GPU) and 0.27 (CPU) have in common.
 """
 
@@ -134,7 +134,9 @@ class OpenAIEngine:
         return WeightUpdater(rpc, self._config.rollout.weight_sync)
 
     async def mount(self, app: FastAPI) -> None:
-        """Add `/v1/models`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad requests."""
+        """Add `/v1/models`, `/v1/models/NAME`, `/v1/completions` and `/v1/chat/completions`, with vLLM's answers to bad
+        requests.
+        """
         from vllm.entrypoints.openai.api_server import init_app_state
         from vllm.entrypoints.openai.chat_completion.api_router import create_chat_completion
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -161,6 +163,14 @@ class OpenAIEngine:
                 model |= {"policy_version": weights.version, "weights": weights.source}
             return JSONResponse(listed)
 
+        async def show_model(request: Request, name: str) -> Response:
+            """Return the entry of `/v1/models` with this name, which vLLM has no route for."""
+            listed = json.loads((await show_models(request)).body)
+            for model in listed["data"]:
+                if model["id"] == name:
+                    return JSONResponse(model)
+            raise HTTPException(404, f"the model {name!r:.200} is not served here; /v1/models lists those that are")
+
         async def complete(request: CompletionRequest, raw_request: Request) -> Response:
             return await self._refused(request) or await create_completion(request, raw_request)
 
@@ -170,6 +180,7 @@ class OpenAIEngine:
         # These classes are imported here: FastAPI cannot find them by the names that the annotations are kept as.
         complete.__annotations__["request"], chat.__annotations__["request"] = CompletionRequest, ChatCompletionRequest
         app.add_api_route("/v1/models", show_models, methods=["GET"])
+        app.add_api_route("/v1/models/{name:path}", show_model, methods=["GET"])
         app.add_api_route("/v1/completions", complete, methods=["POST"], dependencies=is_json)
         app.add_api_route("/v1/chat/completions", chat, methods=["POST"], dependencies=is_json)
         app.exception_handler(HTTPException)(http_exception_handler)
