@@ -91,6 +91,18 @@ def test_packages_when_sorted_by_imports_have_no_circle():
     assert set(TopologicalSorter(own).static_order()) == GRAPH.keys()
 
 
+def folders(top: Path, pattern: str) -> set[str]:
+    """Return the folders below `top` that hold a file of this name, by their path from there."""
+    files = (path.relative_to(top) for path in top.rglob(pattern) if path.name != "__init__.py")
+    return {file.parent.as_posix() for file in files if not file.as_posix().startswith((*DATA, "adversarial/c"))}
+
+
+def test_tests_when_compared_with_the_tree_have_its_folders():
+    tests, package = folders(ROOT.parent / "tests", "test_*.py"), folders(ROOT, "*.py")
+    elsewhere = {folder for folder in tests if not any((top / folder).is_dir() for top in (ROOT, ROOT.parent))}
+    assert package <= tests and elsewhere == {"style"}  # that reads all files
+
+
 def test_guide_when_a_folder_is_there_has_a_row_for_it():
     guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)/` \|", guide, re.MULTILINE))

@@ -81,7 +81,7 @@ def test_grace_when_beyond_the_last_step_is_named(script, tmp_path, capsys):
     assert "--grace 4" in error and len(error.strip().splitlines()) == 1
 
 
-# The first stage of a very small policy, as tests/training/test_sweeps.py has it.
+# The first stage of a very small policy, as tests/training/sweeps/test_sweeps.py has it.
 QUICK = [
     "problems.families=[swish_chain]",
     "policy.hidden_size=96",

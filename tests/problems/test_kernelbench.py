@@ -14,10 +14,9 @@ import pytest
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.problems.kernelbench import load_folder, load_parquet
+from tests.problems.published_table import TABLE
 
 VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
-SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-REAL = SHARED / "kernelbench_v0.1.parquet"
 
 
 def write(path: Path, text: str = VALID) -> Path:
@@ -144,11 +143,11 @@ def test_hub_when_out_of_reach_is_a_users_error(tmp_path):
     assert "'no-owner/no-dataset' could not be fetched" in out and out.count("\n") == 1
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"the real KernelBench table is not at {REAL}")
+@pytest.mark.skipif(not TABLE.is_file(), reason=f"the real KernelBench table is not at {TABLE}")
 def test_kernelbench_when_published_is_parsed_whole():
-    problems = load_problems(ProblemsConfig(source="parquet", path=str(REAL), levels=[1, 2, 3, 4]))
+    problems = load_problems(ProblemsConfig(source="parquet", path=str(TABLE), levels=[1, 2, 3, 4]))
     assert len(problems) == 270
     of_level = [sum(problem.level == level for problem in problems) for level in (1, 2, 3, 4)]
     assert of_level == [100, 100, 50, 20]
     assert "kernelbench-l1-p009" in ids(problems)
-    assert len(load_problems(ProblemsConfig(source="parquet", path=str(REAL)))) == 250
+    assert len(load_problems(ProblemsConfig(source="parquet", path=str(TABLE)))) == 250

@@ -3,7 +3,7 @@
 A policy made from scratch sees two problems of each family and learns them by heart: asked for the third, it wrote the
 family's work with names, numbers and a last line of the two that it knew, and 0 of 96 samples were right. Where they
 are drawn anew they have to be read. What is drawn is right by construction: the same change is made in a problem and in
-candidates that an evaluator has accepted (`tests/problems/test_members.py` runs them).
+candidates that an evaluator has accepted (`tests/problems/members/test_members.py` runs them).
 """
 
 from __future__ import annotations

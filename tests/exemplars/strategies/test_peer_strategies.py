@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawing import among_left, assert_drawn_as, assert_follows, drawn, view
 
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
@@ -19,6 +18,7 @@ from cudal1_ray.exemplars.strategies import BUNDLED
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.prompting.config import PromptingConfig
+from tests.exemplars.strategies.drawing import among_left, assert_drawn_as, assert_follows, drawn, view
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from cudal1_ray.problems.sizes import KERNELBENCH, digest
 from cudal1_ray.problems.sizes.footprint import footprint
 from cudal1_ray.problems.sizes.scaling import HIGHEST, LOWEST, MIB, same_problem, scale
 from cudal1_ray.source.size_constants import rewrite
-
-SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-REAL = SHARED / "kernelbench_v0.1.parquet"
+from tests.problems.published_table import TABLE
 
 CONVOLUTION = """
 import torch
@@ -135,10 +132,10 @@ def test_sizes_when_wrong_are_an_error_naming_the_field(tmp_path, changes, says)
         load_problems(folder(tmp_path, **changes))
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
+@pytest.mark.skipif(not TABLE.exists(), reason="no KernelBench Parquet")
 def test_committed_sizes_when_read_are_for_the_published_problems():
     entries = json.loads(KERNELBENCH.read_text())["problems"]
-    published = {problem.problem_id: problem for problem in load_parquet(REAL, (1, 2, 3))}
+    published = {problem.problem_id: problem for problem in load_parquet(TABLE, (1, 2, 3))}
     assert {key: digest(problem.source) for key, problem in published.items()} == {
         key: entry["sha256"] for key, entry in entries.items()
     }
@@ -146,9 +143,9 @@ def test_committed_sizes_when_read_are_for_the_published_problems():
         assert scale(published[key].source).values == entries[key]["values"] != {}
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
+@pytest.mark.skipif(not TABLE.exists(), reason="no KernelBench Parquet")
 def test_kernelbench_when_scaled_differs_in_integers_only():
-    config = ProblemsConfig(source="parquet", path=str(REAL))
+    config = ProblemsConfig(source="parquet", path=str(TABLE))
     pairs = list(zip(load_problems(config), load_problems(replace(config, sizes="scaled")), strict=True))
     changed = [(before, after) for before, after in pairs if before.source != after.source]
     assert len(changed) == 135

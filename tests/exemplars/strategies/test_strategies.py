@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from drawing import assert_drawn_as, drawn, view
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import (
@@ -22,6 +21,7 @@ from cudal1_ray.exemplars import (
 )
 from cudal1_ray.exemplars.strategies import BUNDLED
 from cudal1_ray.exemplars.strategies.island import Islands, settle
+from tests.exemplars.strategies.drawing import assert_drawn_as, drawn, view
 
 
 def bucket_formula(speedups, width, tau):

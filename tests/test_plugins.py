@@ -1,4 +1,4 @@
-"""A module from outside the package adds one of each kind: strategy, algorithm, reward, source of problems."""
+"""Files from outside the package add one of each kind: strategy, algorithm, reward, source of problems, baseline."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ register_algorithm("centred_twice", Algorithm(lambda r, g: 2 * group_centred(r, 
 register_reward("half", lambda verdict, speedup, config: speedup / 2)
 register_source("pairs", lambda config: [Problem(line, f"# {line}", line) for line in open(config.path).read().split()])
 """
+BASELINE = "def dress(model):\n    raise RuntimeError('dressed from outside')\n"
 SCRIPT = """
 from dataclasses import replace
 import numpy as np
 import ray
+from cudal1_ray.actors.evaluation import EvaluatorActor
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, select
-from cudal1_ray.problems import load_problems
+from cudal1_ray.problems import ProblemsConfig, load_problems
 
 
 class Learner(FleetMember):
@@ -53,21 +55,26 @@ class Learner(FleetMember):
 
 settings = ["plugins=[my_additions,page_additions]", "exemplars.strategy=oldest", "algorithm.name=centred_twice"]
 settings += ["rewards.kind=half", "problems.source=pairs", "problems.path=pairs.txt"]
+settings += ["evaluation.against=my_baseline.py"]
 config = load_config([*settings, "cluster.object_store_mib=80"])
 connect(config.cluster)
 options = actor_options(config.cluster.exemplars)
 buffer = ray.remote(ExemplarActor).options(**options).remote("exemplars", config.exemplars)
-found = [Exemplar.new("p", f"class ModelNew:\\n    value = {i}\\n", 1.0 + i) for i in range(3)]
-ray.get(buffer.insert.remote(found))
+exemplars = [Exemplar.new("p", f"class ModelNew:\\n    value = {i}\\n", 1.0 + i) for i in range(3)]
+ray.get(buffer.insert.remote(exemplars))
 (selection,) = ray.get(buffer.select.remote(["p"], 1))
-print("shown", [one.speedup for one in selection.exemplars])
+print("shown", [exemplar.speedup for exemplar in selection.exemplars])
 learner = ray.remote(Learner).options(**options).remote()
 print("surrogate", ray.get(learner.surrogate.remote()))
 print("reward", ray.get(learner.reward.remote(config.rewards)))
 local = ExemplarBuffer()
-local.insert(found)
+local.insert(exemplars)
 newest = select(local, "p", replace(config.exemplars, strategy="newest"), np.random.default_rng(0))
 print("newest", sorted(exemplar.speedup for exemplar in newest.exemplars))
+evaluator = ray.remote(EvaluatorActor).options(**options).remote(config.evaluation)
+problem = load_problems(ProblemsConfig())[0]
+verdict = ray.get(evaluator.evaluate.remote(problem, problem.source.replace("Model", "ModelNew")))
+print("baseline", verdict.reasons, verdict.detail)
 print("problems", [problem.problem_id for problem in load_problems(config.problems)])
 """
 
@@ -82,9 +89,11 @@ def test_plugin_when_it_registers_names_makes_them_known_in_actors(tmp_path, rep
     page = (repository / "docs" / "architecture.md").read_text()
     (tmp_path / "page_additions.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     (tmp_path / "my_additions.py").write_text(MODULE)
+    (tmp_path / "my_baseline.py").write_text(BASELINE)
     (tmp_path / "pairs.txt").write_text("first second")
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "shown [1.0, 2.0]" in done.stdout and "surrogate token_clip" in done.stdout
     assert "newest [2.0, 3.0]" in done.stdout  # the example of the documentation
+    assert "baseline ('reference_error',)" in done.stdout and "dressed from outside" in done.stdout
     assert "reward 1.5" in done.stdout and "problems ['first', 'second']" in done.stdout

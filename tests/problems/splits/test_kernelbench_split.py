@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,8 @@ from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.splits import FILE, kernelbench_split
 from scripts.kernelbench_split import as_text, operators, split_of
+from tests.problems.published_table import TABLE
 
-SHARED = Path(os.environ.get("CUDAL1_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-REAL = SHARED / "kernelbench_v0.1.parquet"
 VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
 MODEL = """
 import torch
@@ -55,9 +52,9 @@ def test_committed_split_when_read_puts_each_cluster_on_one_side():
             assert cluster <= set(sides["train"]) or cluster <= set(sides["held_out"])
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="no KernelBench Parquet")
+@pytest.mark.skipif(not TABLE.exists(), reason="no KernelBench Parquet")
 def test_split_when_the_table_is_the_published_one_is_the_committed_file():
-    problems = load_parquet(REAL, (1, 2, 3))
+    problems = load_parquet(TABLE, (1, 2, 3))
     assert as_text(split_of(problems)) == FILE.read_text()
     assert split_of(problems, seed=1) != split_of(problems)
 
