@@ -11,6 +11,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.problems.files import read_problem_file
+from cudal1_ray.settings.suggestions import nearest, question
 from cudal1_ray.source.text import clean_text
 
 
@@ -98,8 +99,9 @@ def _as_problem(problem: str | Path | Problem) -> Problem:
 
     bundled = bundled_problems()
     if str(problem) not in bundled:
+        meant = question(nearest(str(problem), bundled)) or f"for example {min(bundled)}"
         raise UserError(
-            f"problem={_quoted(problem)}: no such file or bundled problem (for example {min(bundled)}); "
+            f"problem={_quoted(problem)}: no such file or bundled problem ({meant}); "
             "give the path of a KernelBench file, its text (taken as a text where it has a line break), a bundled "
             "problem's id, or a Problem"
         )

@@ -52,6 +52,9 @@ def _run(argv: list[str] | None) -> int:
         os.getcwd()
     except FileNotFoundError:
         raise UserError("the current folder does not exist any more; change to another one") from None
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-") and words[0] not in _RUN:
+        raise UserError(f"{words[0]:.40}: there is no such command; {_command_advice(words[0])}")
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.command is None:
@@ -59,6 +62,12 @@ def _run(argv: list[str] | None) -> int:
         return 2
     add_later_arguments(arguments.parser, arguments, rest)
     return _RUN[arguments.command](arguments)
+
+
+def _command_advice(name: str) -> str:
+    from cudal1_ray.settings.suggestions import nearest, question
+
+    return question(f"cudal1 {command}" for command in nearest(name, _RUN, 1)) or "`cudal1 --help` lists them"
 
 
 def _prepare_streams() -> None:

@@ -33,8 +33,9 @@ from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.settings import Key, bounded, check_values, find_keys
 from cudal1_ray.settings.origins import find_origins
-from cudal1_ray.settings.overrides import Overrides, grammar_advice, suggest
+from cudal1_ray.settings.overrides import Overrides, grammar_advice
 from cudal1_ray.settings.presets import Preset, find_presets
+from cudal1_ray.settings.suggestions import nearest_keys, question
 from cudal1_ray.training.config import (
     AssessmentConfig,
     CheckpointConfig,
@@ -233,8 +234,8 @@ def _one_line(error: BaseException, schema: type) -> str:
         setting = next((word for word in lines[0].split() if word.startswith(f"{key}=")), key).rstrip(":")
         return f"{setting}: must be {entry.noun} (`cudal1 train --help {key}` explains it)"
     if key and key not in keys:
-        names = " or ".join(suggest(key, keys))
-        return f"{key}: there is no such setting" + (f"; did you mean {names}?" if names else "")
+        meant = question(nearest_keys(key, keys))
+        return f"{key}: there is no such setting" + (f"; {meant}" if meant else "")
     reason = cause[0] if cause else " ".join(lines[:1])
     start = lines[0] if lines else type(error).__name__
     if key and key not in start:

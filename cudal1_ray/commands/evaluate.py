@@ -30,6 +30,7 @@ from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.rewards import is_void
+from cudal1_ray.settings.suggestions import nearest, question
 from cudal1_ray.source.text import decode_source
 
 # Most rules that may refuse one candidate, each measured again without.
@@ -308,7 +309,8 @@ def read_problem(name: str) -> Problem:
         return bundled[name]
     if path.is_dir():
         raise UserError(f"--problem {name}: a folder; give one KernelBench file of it")
-    raise UserError(f"--problem {name}: no such file, and no bundled problem of that id (for example {min(bundled)})")
+    meant = question(nearest(name, bundled)) or f"for example {min(bundled)}"
+    raise UserError(f"--problem {name}: no such file, and no bundled problem of that id; {meant}")
 
 
 def bundled_problems() -> dict[str, Problem]:

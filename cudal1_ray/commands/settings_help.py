@@ -14,8 +14,8 @@ import yaml
 from cudal1_ray.config import Config, all_presets, compose_with_origins
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings import Key, Section, find_keys
-from cudal1_ray.settings.overrides import suggest
 from cudal1_ray.settings.presets import Preset
+from cudal1_ray.settings.suggestions import nearest_keys, question
 
 # Characters of a printed line.
 _WIDTH = 100
@@ -123,8 +123,8 @@ def explain(name: str, reference: Reference) -> str:
             blocks.append("\n".join(_preset(preset, reference.under(preset))))
     if not blocks:
         names = [f"{preset.group}={preset.name}" for members in reference.presets.values() for preset in members]
-        near = suggest(name if sign else group, [*reference.keys, *reference.presets, *names])
-        rest = f"did you mean {' or '.join(near)}?" if near else f"`{reference.command} --cfg` lists all"
+        near = nearest_keys(name if sign else group, [*reference.keys, *reference.presets, *names])
+        rest = question(near) or f"`{reference.command} --cfg` lists all"
         raise UserError(f"--help {name}: there is no such setting or preset; {rest}")
     return "\n\n".join(blocks) + "\n"
 

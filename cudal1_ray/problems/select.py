@@ -13,6 +13,7 @@ from cudal1_ray.problems.kernelbench import load_folder, load_hub, load_parquet
 from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
 from cudal1_ray.problems.sizes import with_sizes
 from cudal1_ray.problems.splits import kernelbench_split
+from cudal1_ray.settings.suggestions import nearest, question
 
 Loader = Callable[[ProblemsConfig], list[Problem]]
 
@@ -112,6 +113,6 @@ def _keep(problems: list[Problem], field: str, allowed: list[str], attribute: st
     present = {getattr(problem, attribute) for problem in problems}
     for value in allowed:
         if value not in present:
-            some = ", ".join(sorted(present)[:5])
-            raise UserError(f"problems.{field}: {value!r} is not among the {len(present)} loaded (such as: {some})")
+            near = question(nearest(value, sorted(present))) or f"for example {', '.join(sorted(present)[:3])}"
+            raise UserError(f"problems.{field}: {value!r} is not among the {len(present)} loaded; {near}")
     return [problem for problem in problems if getattr(problem, attribute) in set(allowed)]

@@ -6,7 +6,6 @@ here. A mistake is one line that names the key and what it could have been.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -15,13 +14,12 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings.keys import Key, Section
 from cudal1_ray.settings.presets import Preset
+from cudal1_ray.settings.suggestions import nearest, nearest_keys, question
 
 _SWEEP_FUNCTION = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 # Digits from which Python reads no integer (sys.int_info.default_max_str_digits + 1).
 _TOO_MANY_DIGITS = re.compile(r"(?<![\d_])(?:\d_?){4301}")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-# Ratio of difflib from which a name is suggested; its own default.
-_CLOSENESS = 0.6
 # Most settings of a section that a message names; longer lists have a command of their own.
 _MOST_SIBLINGS = 12
 
@@ -67,8 +65,9 @@ class Overrides:
         if several and not sweep:
             raise UserError(f"{override}: {self._several_advice(key, value)}")
         if group in self._presets:
-            if not several and not value.startswith(("{", "[")):
-                self._check_preset(group, value)
+            if not value.startswith(("{", "[")) and not _SWEEP_FUNCTION.fullmatch(value):
+                for name in _split(value):
+                    self._check_preset(group, name.strip())
             return override
         entry = self._keys.get(key)
         if entry is None or not entry.path:
@@ -100,38 +99,22 @@ class Overrides:
     def _check_preset(self, group: str, value: str) -> None:
         names = [preset.name for preset in self._presets[group]]
         if value not in names:
-            closest = difflib.get_close_matches(value, names, 1, _CLOSENESS)
-            start = f"did you mean {group}={closest[0]}? " if closest else ""
-            raise UserError(f"{group}={value}: there is no such preset; {start}Presets of {group}: {', '.join(names)}")
+            meant = question(f"{group}={name}" for name in nearest(value, names, 1))
+            advice = " ".join(filter(None, [meant, f"Presets of {group}: {', '.join(names)}"]))
+            raise UserError(f"{group}={value}: there is no such preset; {advice}")
 
     def _suggestion(self, name: str) -> str:
         """Return what an unknown name could have been, and where all of them are explained."""
         everywhere = f"`{self._command} --help` explains settings, `{self._command} --cfg` lists them"
-        names = suggest(name, [*self._keys, *self._presets])
+        names = nearest_keys(name, [*self._keys, *self._presets])
         if not names:
             return f"; {everywhere}"
         section, _, _ = names[0].rpartition(".")
         siblings = [key.rpartition(".")[2] for key in self._keys if section and key.rpartition(".")[0] == section]
         if len(siblings) > _MOST_SIBLINGS:
-            return f"; did you mean {' or '.join(names)}? `{self._command} --help {section}` explains all of {section}"
+            return f"; {question(names)} `{self._command} --help {section}` explains all of {section}"
         others = f" ({section} has {', '.join(siblings)})" if siblings else ""
-        return f"; did you mean {' or '.join(names)}?{others}"
-
-
-def suggest(name: str, keys: Iterable[str], most: int = 3) -> list[str]:
-    """Return the known dotted names nearest to an unknown one: the same last part first, then similar spellings."""
-    names = list(dict.fromkeys(key for key in keys if key))
-    last = name.rpartition(".")[2]
-    same = [key for key in names if key.rpartition(".")[2] == last]
-    if same:
-        return same[:most]
-    alike = difflib.get_close_matches(name, names, most, _CLOSENESS)
-    if alike or "." in name:
-        return alike
-    by_last: dict[str, list[str]] = {}
-    for key in names:
-        by_last.setdefault(key.rpartition(".")[2], []).append(key)
-    return [key for part in difflib.get_close_matches(last, by_last, 1, _CLOSENESS) for key in by_last[part]][:most]
+        return f"; {question(names)}{others}"
 
 
 def grammar_advice(override: str) -> str:

@@ -7,9 +7,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, prepare_overrides
 from cudal1_ray.errors import UserError
-from cudal1_ray.settings.overrides import suggest
+from cudal1_ray.problems import load_problems
+from cudal1_ray.settings.suggestions import nearest, nearest_keys, question
 
 
 def complaint(*overrides: str) -> str:
@@ -149,6 +151,31 @@ def test_preset_when_unknown_lists_the_groups_presets(override, nearest):
     assert nearest in message and "Presets of" in message
 
 
+def test_preset_when_unknown_in_a_sweep_lists_the_groups_presets():
+    with pytest.raises(UserError, match="exemplars=unifrm: .*did you mean exemplars=uniform.*Presets of exemplars"):
+        prepare_overrides(["exemplars=bucket, unifrm"], sweep=True)
+    assert prepare_overrides(["exemplars=choice(bucket,uniform)"], sweep=True) == ["exemplars=choice(bucket,uniform)"]
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("problems.ids=[double_nrm_1]", "did you mean double_norm_1"),
+        ("problems.families=[loop]", "head_loop or loop_scan"),
+    ],
+)
+def test_problem_when_unknown_suggests_the_nearest(override, meant):
+    with pytest.raises(UserError, match=meant):
+        load_problems(load_config([override]).problems)
+
+
+def test_command_when_unknown_suggests_the_nearest(capsys):
+    assert main(["trian"]) == 2
+    assert "trian: there is no such command; did you mean cudal1 train?" in capsys.readouterr().err
+    assert main(["x"]) == 2
+    assert "`cudal1 --help` lists them" in capsys.readouterr().err
+
+
 def test_preset_when_of_a_nested_group_or_a_package_is_taken():
     config = load_config(["rewards/checker=neighbours", "algorithm@self_supervised.algorithm=grpo"])
     assert config.rewards.checker.judge == "neighbours" and config.self_supervised.algorithm.name == "grpo"
@@ -160,5 +187,11 @@ def test_value_when_of_another_type_names_the_type(override, kind):
 
 
 def test_suggestions_when_several_are_near_prefer_the_same_last_part():
-    assert suggest("steps", ["contrastive.steps", "stepz"]) == ["contrastive.steps"]
-    assert suggest("nothing-like-it", ["contrastive.steps"]) == []
+    assert nearest_keys("steps", ["contrastive.steps", "stepz"]) == ["contrastive.steps"]
+    assert nearest_keys("nothing-like-it", ["contrastive.steps"]) == []
+
+
+def test_suggestions_when_names_hold_the_text_are_these_before_similar_ones():
+    names = ["softmax_1", "repeat_softmax_1", "row_loop_1"]
+    assert nearest("SoftMax", names) == names[:2] and nearest("row_lop_1", names) == ["row_loop_1"]
+    assert nearest("", names) == [] and question([]) == "" and question(["a", "b"]) == "did you mean a or b?"
