@@ -24,7 +24,7 @@ from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import replace_folder, write_atomically
+from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 
 MIB = 2**20
@@ -147,14 +147,11 @@ def export(run: ArmRun, policy: str, base_model: str, license_name: str, result:
     policy = adapter.parent.name
     content = json.loads(result.read_text()) if result else None
     card = model_card(run, policy, base_model, license_name, content)
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    shutil.copyfile(adapter / WEIGHTS, partial / WEIGHTS)
     configuration = json.loads((adapter / CONFIGURATION).read_text()) | {"base_model_name_or_path": base_model}
-    write_atomically(partial / CONFIGURATION, json.dumps(configuration, indent=1) + "\n")
-    write_atomically(partial / "README.md", card)
-    replace_folder(partial, out)
+    with replacing_folder(out) as partial:
+        shutil.copyfile(adapter / WEIGHTS, partial / WEIGHTS)
+        write_atomically(partial / CONFIGURATION, json.dumps(configuration, indent=1) + "\n")
+        write_atomically(partial / "README.md", card)
     return policy
 
 

@@ -14,7 +14,7 @@ from benchmarks.paper.arms import Arm, run_name
 from cudal1_ray.config import STAGES, Config, load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.rules import RulesConfig
-from cudal1_ray.files import read_json_lines, replace_folder, write_atomically
+from cudal1_ray.files import read_json_lines, replacing_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.continuation import changes
 
@@ -91,10 +91,9 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
         if run in copies:
             target.symlink_to(copies[run], target_is_directory=True)
         else:
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(run, partial, symlinks=True, ignore=shutil.ignore_patterns("extensions", "tb", ARM_FILE))
-            replace_folder(partial, target)
+            left_out = shutil.ignore_patterns("extensions", "tb", ARM_FILE)
+            with replacing_folder(target) as partial:
+                shutil.copytree(run, partial, symlinks=True, ignore=left_out, dirs_exist_ok=True)
             copies[run] = target.name
         note_arm(target, name, figures)
         yield f"{target.name}: {run}, policy {policy}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import replace_folder, replacing
+from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.packing import MIB, pack, unpack
 
 # Of a run that is finished and that no other starts from, the results: everything but these.
@@ -146,10 +146,8 @@ def _unpack_run(kind: str, content: bytes, target: Path) -> None:
             file.write_bytes(content)
             unpack([file], target)
         return
-    partial = target.with_name(f".{target.name}.partial")
-    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+    with replacing_folder(target) as partial, tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         tar.extractall(partial, filter="data")
-    replace_folder(partial, target)
 
 
 def _add_results(tar: tarfile.TarFile, run: Path) -> None:

@@ -22,7 +22,7 @@ from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.files import JsonLines, read_json_lines, replace_folder, write_atomically
+from cudal1_ray.files import JsonLines, read_json_lines, replacing_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")
 STAGE = "contrastive"
@@ -195,23 +195,26 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
             raise UserError(
                 f"{source}: was started with other settings: {difference}; give the former, or no --base-runs"
             )
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    with replacing_folder(target) as partial:
+        _copy_base(source, partial)
+
+
+def _copy_base(source: Path, target: Path) -> None:
+    """Copy a run without what came after its first two stages."""
     later = shutil.ignore_patterns(f"{STAGE}-*", "report", "tb", "in_flight")
-    shutil.copytree(source, partial, ignore=later)
+    shutil.copytree(source, target, ignore=later, dirs_exist_ok=True)
     for name in ("assessments.jsonl", "metrics.jsonl"):
         lines = (source / name).read_text().splitlines(keepends=True)
-        write_atomically(partial / name, "".join(line for line in lines if json.loads(line)["stage"] != STAGE))
+        write_atomically(target / name, "".join(line for line in lines if json.loads(line)["stage"] != STAGE))
     rounds = sorted((source / "rollouts").glob(f"{BASE_STAGES[1]}-*.parquet"))
     last = max(max(pq.read_table(file, columns=["policy_version"])["policy_version"].to_pylist()) for file in rounds)
     kept = [exemplar for exemplar in ExemplarBuffer.open(source / "exemplars") if exemplar.policy_version <= last]
-    shutil.rmtree(partial / "exemplars")
-    buffer = ExemplarBuffer.open(partial / "exemplars", create=True)
+    shutil.rmtree(target / "exemplars")
+    buffer = ExemplarBuffer.open(target / "exemplars", create=True)
     buffer.insert(kept)
     buffer.save()
     if (source / "exemplars" / WITHHELD).exists():
-        shutil.copy(source / "exemplars" / WITHHELD, partial / "exemplars")
-    replace_folder(partial, target)
+        shutil.copy(source / "exemplars" / WITHHELD, target / "exemplars")
 
 
 def _difference(theirs: Any, ours: Any, key: str) -> str:

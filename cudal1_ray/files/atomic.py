@@ -65,6 +65,26 @@ def replace_folder(partial: Path, target: Path) -> None:
     partial.rename(target)
 
 
+@contextmanager
+def replacing_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which takes the place of `target` when the block ends.
+
+    After an error it is removed; after a kill the next writer of `target` removes it.
+
+    Raises:
+        OSError: when it cannot be made or moved.
+    """
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    replace_folder(partial, target)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

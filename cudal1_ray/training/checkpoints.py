@@ -13,7 +13,7 @@ import numpy as np
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from cudal1_ray.config import STAGES
-from cudal1_ray.files import replace_folder
+from cudal1_ray.files import replace_folder, replacing_folder
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 from cudal1_ray.training.problem_history import ProblemHistory
 
@@ -135,16 +135,13 @@ class CheckpointStore:
         Older ones go.
         """
         name = f"{state.stage}-{'final' if state.stage_finished else f'{state.step:06d}'}"
-        partial = self._folder / f".{name}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        checkpoint = Checkpoint(partial, state.stage, state.step, state.stage_finished)
-        save_learner(checkpoint.learner)
-        save_adapter(checkpoint.adapter)
-        if checkpoint.final or self._export:
-            save_policy(checkpoint.policy)
-        state.save_to_path(str(checkpoint.state.resolve()))
-        replace_folder(partial, self._folder / name)
+        with replacing_folder(self._folder / name) as partial:
+            checkpoint = Checkpoint(partial, state.stage, state.step, state.stage_finished)
+            save_learner(checkpoint.learner)
+            save_adapter(checkpoint.adapter)
+            if checkpoint.final or self._export:
+                save_policy(checkpoint.policy)
+            state.save_to_path(str(checkpoint.state.resolve()))
         saved = dataclasses.replace(checkpoint, path=self._folder / name)
         steps = [c for c in self.all() if not c.final]
         surplus = [c for c in steps if c.stage != state.stage or state.stage_finished]

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import math
-import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import replace_folder, replacing
+from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -147,16 +146,14 @@ def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
     target = target or Path("runs") / header["run"]
     if target.exists():
         raise UserError(f"{target}: is there already; give another folder with --to, or delete it")
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz", ignore_zeros=True) as tar:
+        with (
+            replacing_folder(target) as partial,
+            tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz", ignore_zeros=True) as tar,
+        ):
             tar.extractall(partial, filter="data")
     except (tarfile.TarError, OSError, EOFError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise UserError(f"{paths[0]}: cannot be unpacked ({error})") from None
-    replace_folder(partial, target)
     return target
 
 

@@ -16,7 +16,7 @@ from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
-from cudal1_ray.files import replace_folder, write_atomically
+from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import MemberDraw, Problem, load_corpus
@@ -106,20 +106,16 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     if source is not None and source.policy.is_dir():
         ready = source.policy
         if config.policy.kind == "scratch" and not ready.is_symlink():  # small, and nothing could make it again
-            partial = run.policy.with_name(".policy.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(ready, partial)
-            replace_folder(partial, run.policy)
+            with replacing_folder(run.policy) as partial:
+                shutil.copytree(ready, partial, dirs_exist_ok=True)
     elif config.policy.kind == "huggingface" and any(Path(config.policy.path).expanduser().glob("*.safetensors")):
         ready = Path(config.policy.path).expanduser()
     if ready is not None and not run.policy.is_dir():
         run.policy.symlink_to(ready.resolve(), target_is_directory=True)
     elif ready is None:
-        partial = run.policy.with_name(".policy.partial")
-        shutil.rmtree(partial, ignore_errors=True)
         model, tokenizer = build_policy(config.policy, _tokenizer_texts(problems), config.seed)
-        save_policy(model, tokenizer, str(partial))
-        replace_folder(partial, run.policy)
+        with replacing_folder(run.policy) as partial:
+            save_policy(model, tokenizer, str(partial))
     _check_fingerprint(config, run)
 
 
@@ -197,19 +193,16 @@ def _take_adapter(config: Config, run: RunFolder) -> None:
     folder = config.policy.adapter or config.init_from or ""
     if run.adapter.is_dir() or not folder or not is_adapter_folder(Path(folder).expanduser()):
         return
-    partial = run.adapter.with_name(".adapter.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(Path(folder).expanduser(), partial)
-    replace_folder(partial, run.adapter)
+    with replacing_folder(run.adapter) as partial:
+        shutil.copytree(Path(folder).expanduser(), partial, dirs_exist_ok=True)
 
 
 def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:
     """Copy the exemplars that were there before the policy of `origin`; all of them where there is no checkpoint."""
-    partial = target.with_name(".exemplars.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    if origin is None:
-        shutil.copytree(source, partial)
-    else:
+    with replacing_folder(target) as partial:
+        if origin is None:
+            shutil.copytree(source, partial, dirs_exist_ok=True)
+            return
         version = read_state(origin).policy_version
         buffer = ExemplarBuffer.open(partial, create=True)
         buffer.insert(exemplar for exemplar in ExemplarBuffer.open(source) if exemplar.policy_version < version)
@@ -217,7 +210,6 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
         for name in (WITHHELD, HARDWARE):
             if (source / name).exists():
                 shutil.copy(source / name, partial)
-    replace_folder(partial, target)
 
 
 def _check_fingerprint(config: Config, run: RunFolder) -> None:

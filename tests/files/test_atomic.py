@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import replace_folder, replacing, write_atomically
+from cudal1_ray.files import replace_folder, replacing, replacing_folder, write_atomically
 
 
 def test_write_atomically_when_a_file_is_there_replaces_it_and_makes_folders(tmp_path):
@@ -51,3 +51,22 @@ def test_replace_folder_when_the_new_one_is_finished_removes_the_old_one(tmp_pat
         (tmp_path / name / name).touch()
     replace_folder(tmp_path / "new", tmp_path / "target")
     assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["new"]
+
+
+def test_replacing_folder_when_filled_takes_the_place_of_the_old_one_and_of_a_killed_ones_rest(tmp_path):
+    for name in ("target", ".target.partial"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").touch()
+    with replacing_folder(tmp_path / "target") as folder:
+        assert os.listdir(folder) == [] and os.listdir(tmp_path / "target") == ["old"]
+        (folder / "new").touch()
+    assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["new"]
+
+
+def test_replacing_folder_when_an_error_is_raised_leaves_the_old_one_alone(tmp_path):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "old").touch()
+    with pytest.raises(RuntimeError), replacing_folder(tmp_path / "target") as folder:
+        (folder / "new").touch()
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["old"]
