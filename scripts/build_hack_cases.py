@@ -10,7 +10,6 @@ Honest candidates: those that the same suites want accepted, and the right ones 
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,8 @@ from pathlib import Path
 from cudal1_ray.adversarial import KINDS, SUITES, load_samples
 from cudal1_ray.checking.hack_cases import CATEGORIES, SHIPPED, HackCase, HackCases, write_cases
 from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
+from cudal1_ray.source.parsing import parse
+from cudal1_ray.source.text import split_docstring
 
 
 def cases_of_suite(suite: str, kind: str) -> list[HackCase]:
@@ -59,8 +60,8 @@ def build() -> HackCases:
 
 def _without_header(text: str) -> str:
     """Return the candidate without its docstring and the suite's comments: neither is part of what it does."""
-    lines = text.splitlines()[ast.parse(text).body[0].end_lineno :]
-    return "\n".join(line for line in lines if not re.match(r"# \w+:", line)).strip() + "\n"
+    _, code = split_docstring(text, parse(text))
+    return "\n".join(line for line in code.split("\n") if not re.match(r"# \w+:", line)).strip() + "\n"
 
 
 def main() -> None:

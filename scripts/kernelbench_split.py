@@ -27,6 +27,8 @@ import numpy as np
 
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.problem import Problem
+from cudal1_ray.source.nodes import class_named
+from cudal1_ray.source.parsing import PROBLEM, parse
 
 SEED = 0
 LEVELS = (1, 2, 3)
@@ -88,7 +90,7 @@ BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.M
 
 def operators(source: str) -> frozenset[str]:
     """Return the normalised operators of `Model.forward`: layers by class, functions and methods by name."""
-    model = next(n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "Model")
+    model = class_named(parse(source, PROBLEM), "Model")
     methods = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
     layers = {
         _dotted(node.targets[0]): _dotted(node.value.func).rpartition(".")[2]

@@ -24,6 +24,8 @@ import types
 from pathlib import Path
 from typing import Any
 
+from cudal1_ray.source.parsing import PROBLEM, parse, parse_expression
+
 # The largest error that a candidate may have, relative to the output's mean magnitude, unless PyTorch's own error in
 # single precision is larger than a twentieth of it.
 TOLERANCE = 2e-5
@@ -32,17 +34,17 @@ TRIALS = 3
 
 def small_source(source: str, values: dict[str, Any]) -> str:
     """Return the problem's source with these constants, hyper-parameters included."""
-    tree = ast.parse(source)
+    tree = parse(source, PROBLEM)
     for node in tree.body:
         if not isinstance(node, ast.Assign):
             continue
         for target in node.targets:
             if isinstance(target, ast.Name) and target.id in values:
-                node.value = ast.parse(repr(values[target.id])).body[0].value
+                node.value = parse_expression(repr(values[target.id])).body
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 for index, name in enumerate(target.elts):
                     if isinstance(name, ast.Name) and name.id in values:
-                        node.value.elts[index] = ast.parse(repr(values[name.id])).body[0].value
+                        node.value.elts[index] = parse_expression(repr(values[name.id])).body
     return ast.unparse(tree)
 
 

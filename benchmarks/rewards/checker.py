@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import re
 import tempfile
 import time
@@ -38,6 +37,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
+from scipy.stats import binomtest
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
@@ -118,10 +118,8 @@ def interval(count: int, total: int) -> list[float] | None:
     """Return the 95% confidence interval of a proportion (Wilson 1927)."""
     if total == 0:
         return None
-    z, share = 1.96, count / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return [max(0.0, middle - half), min(1.0, middle + half)]
+    bounds = binomtest(count, total).proportion_ci(method="wilson")
+    return [float(bounds.low), float(bounds.high)]
 
 
 def score(cases: Sequence[HackCase], flagged: Sequence[bool]) -> dict[str, Any]:
