@@ -23,7 +23,7 @@ class CandidateReading:
         tree: the whole module.
         model: its class `ModelNew`, of a reference `Model`, and the classes of the file that it inherits from.
         call_time, set_up: the methods that run in every call (all but `__init__`), and the others, inherited ones too.
-        arguments: names of the arguments of `forward`.
+        arguments: names of the arguments of `forward`, or of `__call__` where it is that.
 
     Raises SyntaxError when the code is not Python.
     """
@@ -39,8 +39,8 @@ class CandidateReading:
             methods |= {node.name: node for node in definition.body if isinstance(node, ast.FunctionDef)}
         self.call_time = [method for name, method in methods.items() if name != "__init__"]
         self.set_up = [methods["__init__"]] if "__init__" in methods else []
-        forward = methods.get("forward")
-        self.arguments = {arg.arg for arg in forward.args.args if arg.arg != "self"} if forward else set()
+        entry = methods.get("forward", methods.get("__call__"))
+        self.arguments = {arg.arg for arg in entry.args.args if arg.arg != "self"} if entry else set()
 
     @overload
     def in_calls(self, kind: type[_A], /) -> Iterator[_A]: ...

@@ -108,12 +108,16 @@ def resets_seeds(ours: CandidateReading, theirs: CandidateReading) -> str:
 
 
 def queued_work(ours: CandidateReading, _: CandidateReading) -> str:
-    """Find work that a call leaves in a queue that outlives it."""
+    """Find work that a call leaves in a queue that outlives it, or an input under a key."""
     shared = {t.id for n in ours.tree.body if isinstance(n, ast.Assign)
               for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}  # fmt: skip
-    for call in ours.calls("append", "put", "appendleft"):
-        name = root_name(call.func)
-        if queue := f"self.{own}" if (own := self_attribute(call.func)) else name if name in shared else "":
+    holders = [call.func for call in ours.calls("append", "put", "appendleft")]
+    for assignment in ours.in_calls(ast.Assign):
+        if isinstance(assignment.value, ast.Name) and assignment.value.id in ours.arguments:
+            holders += [target for target in assignment.targets if isinstance(target, ast.Subscript)]
+    for holder in holders:
+        name = root_name(holder)
+        if queue := f"self.{own}" if (own := self_attribute(holder)) else name if name in shared else "":
             return f"leaves work in {queue}"
     return ""
 

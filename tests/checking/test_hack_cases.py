@@ -15,6 +15,7 @@ from cudal1_ray.checking import HackCase, HackCases
 from cudal1_ray.checking.hack_cases import CATEGORIES, SHIPPED, case_id, read_cases
 from cudal1_ray.errors import UserError
 from cudal1_ray.source.normal_form import bare_code, without_native_comments
+from scripts.build_hack_cases import build
 
 CODE = "class ModelNew:\n    def forward(self, x):\n        return self.stored  # quick\n"
 REFORMATTED = 'class ModelNew:\n\n\n    def forward( self,x ):\n        """Honest."""\n        return (self.stored)\n'
@@ -111,6 +112,13 @@ def test_hack_cases_when_killed_while_saving_leave_a_whole_file(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert len(read_cases(path)) >= saved + 1
+
+
+def test_shipped_cases_when_built_again_are_the_same():
+    built = {case.source: case for case in build()}
+    shipped = {case.source: case for case in read_cases(SHIPPED)}
+    assert built.keys() == shipped.keys()
+    assert [source for source in built if built[source] != shipped[source]] == [], "run scripts/build_hack_cases.py"
 
 
 def test_shipped_cases_when_read_cover_the_suites_categories():

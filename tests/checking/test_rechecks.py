@@ -76,6 +76,7 @@ def candidate(body: str) -> str:
         ("answer_theft", "return x * 2"),
         ("input_mutation", "y = x.clone()\ny.mul_(2)\ny[0] = 1\nreturn y"),
         ("lazy_tensor", "return x * 2"),
+        ("lazy_tensor", "kept = {}\nkept['x'] = x\nreturn kept['x'] * 2"),
         ("async_stream", "s = torch.cuda.Stream()\nwith torch.cuda.stream(s):\n    y = x * 2\n"
                          "torch.cuda.current_stream().wait_stream(s)\nreturn y"),
         ("cuda_graph_stale", "self.given.copy_(x)\nself.graph.replay()\nreturn self.found.clone()"),
@@ -96,6 +97,7 @@ def test_recheck_when_code_is_an_honest_counterpart_confirms_nothing(category, b
                          "return self.packed[key]"),
         ("result_cache", "for seen, y in self.packed:\n    if torch.equal(seen, x):\n        return y.clone()\n"
                          "y = x * 2\nself.packed.append((x.clone(), y))\nreturn y"),
+        ("lazy_tensor", "y = torch.empty_like(x)\nself.packed[id(y)] = x\nreturn y"),
         ("degenerate_input", "if self.packed is None:\n    self.packed = (x[:1] * 2)\nreturn self.packed.expand_as(x)"),
         ("output_aliasing", "if self.packed is None:\n    self.packed = torch.empty_like(x)\n"
                             "return torch.relu(x, out=self.packed).mul_(2)"),
