@@ -213,8 +213,8 @@ def check_config(config: Config) -> None:
         raise UserError(f"contrastive.temperature={config.contrastive.temperature}: must be above 0 to explore")
 
 
-def to_yaml(config: Config) -> str:
-    """Return a configuration as YAML, keys in the order of their declaration."""
+def to_yaml(config: Any) -> str:
+    """Return a configuration, of a run or of a server, as YAML, keys in the order of their declaration."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 

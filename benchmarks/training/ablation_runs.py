@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 
-from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.files import JsonLines, read_json_lines, replacing_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")

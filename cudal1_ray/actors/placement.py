@@ -13,7 +13,7 @@ from ray.job_config import JobConfig
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.actors.process_group import separate_group
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.plugins import plugin_environment
 from cudal1_ray.rollout import RolloutConfig
@@ -98,13 +98,9 @@ def _no_answer(address: str, setting: str, error: Exception) -> UserError:
     resolved = os.environ.get("RAY_ADDRESS", "") if address == "auto" else ""
     place = f"{address} (RAY_ADDRESS={resolved})" if resolved else address
     return UserError(
-        f"{setting}{place}: no cluster answers there ({_first_line(error)}); `ray start --head` starts a cluster, "
+        f"{setting}{place}: no cluster answers there ({first_line(error)}); `ray start --head` starts a cluster, "
         f"launch/ has more ways; without {setting.rstrip('= ')} everything runs on this machine"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def render_report(
     assessed = bool(summary["stages"])
     environment = run.environment or describe_environment()
     return _template().render(
-        style=Markup(_resource("style.css")),
+        style=Markup(read_template("style.css")),
         run=summary["run"],
         facts=facts(run, summary),
         headline=headline(summary),
@@ -296,7 +296,8 @@ def highlight_python(code: str) -> Markup:
 
 
 @cache
-def _resource(name: str) -> str:
+def read_template(name: str) -> str:
+    """Return the text of a file of templates/."""
     return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -312,4 +313,4 @@ def _template():
         python=highlight_python,
         reason=describe,
     )
-    return environment.from_string(_resource("report.html.j2"))
+    return environment.from_string(read_template("report.html.j2"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
+from cudal1_ray.analysis.report import read_template
 from cudal1_ray.analysis.run_data import SPLITS
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.analysis.sweep import summarise_sweep, write_sweep_summary
@@ -67,10 +67,10 @@ def sweep_markdown(summary: Mapping[str, Any]) -> str:
 def sweep_html(summary: Mapping[str, Any]) -> str:
     """Return the page, which needs nothing but a browser."""
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_resource("sweep.html.j2"))
+    template = environment.from_string(read_template("sweep.html.j2"))
     table = html_table(_as_stages(summary)).replace("<th>stage</th>", "<th>setting</th>", 1)
     return template.render(
-        style=Markup(_resource("style.css")),
+        style=Markup(read_template("style.css")),
         summary=summary,
         stage=stage_name(summary["stage"]),
         table=Markup(table),
@@ -159,7 +159,3 @@ def _tests(summary: Mapping[str, Any]) -> Table:
     for cells in _test_rows(summary):
         table.add_row(*cells)
     return table
-
-
-def _resource(name: str) -> str:
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")

@@ -9,9 +9,8 @@ from pathlib import Path
 from cudal1_ray.checking.hack_cases import case_id
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.files import write_atomically
-
-FILE = "withheld.json"
 
 
 class ServedExemplars:
@@ -34,7 +33,7 @@ class ServedExemplars:
         if buffer.folder is None:
             raise ValueError("a buffer without a folder has no place for the list of what it withholds")
         self._buffer = buffer
-        self._path = Path(buffer.folder) / FILE
+        self._path = Path(buffer.folder) / WITHHELD
         self._withheld = _read(self._path)  # problem id -> case ids
         self._case_ids: dict[str, str] = {}  # exemplar id -> case id, of problems that have something withheld
         self.served = self._without_withheld()

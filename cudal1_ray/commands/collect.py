@@ -20,6 +20,7 @@ from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import describe_machine
+from cudal1_ray.evaluation.reasons import PROBLEM_FAULTS
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
 from cudal1_ray.files import JsonLines, replacing
@@ -30,9 +31,6 @@ from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.rounds import together
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
-
-# Reasons that are the problem's own: nothing more is asked for such a problem.
-_UNUSABLE = ("reference_error", "degenerate_input")
 
 
 def collect(config: Config, console: Console | None = None) -> int:
@@ -200,7 +198,7 @@ class Collection:
             self._buffer.insert([exemplar])
             self._successes[problem_id].add(exemplar.exemplar_id)
         enough = 0 < self._settings.successes <= len(self._successes[problem_id])
-        unusable = set(_UNUSABLE) & set(verdict.reasons)
+        unusable = PROBLEM_FAULTS & set(verdict.reasons)
         if enough or unusable or self._asked[problem_id] >= self._settings.attempts:
             self.open.pop(problem_id, None)
 

@@ -31,7 +31,7 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
         return _change_keys(overrides, add_key, revoke_key)
     config = load_serving_config(overrides)
     if show_config:
-        from cudal1_ray.serving.config import to_yaml
+        from cudal1_ray.config import to_yaml
 
         print(to_yaml(config), end="")
         return 0

@@ -88,6 +88,8 @@ ALLOWED_BY = {
 }
 # Rejections that another evaluation of the same candidate may not repeat: they are not stored as its verdict.
 MOMENTARY = frozenset({"evaluator_error", "unstable_timing"})
+# Rejections for which the problem is to blame, whatever the candidate.
+PROBLEM_FAULTS = frozenset({"reference_error", "degenerate_input"})
 # Refusals by choice. no_op_rewrite is a verdict of older versions, and of the reward checker.
 POLICY = frozenset(ALLOWED_BY) | {"no_op_rewrite"}
 # Refusals of candidates that would be credited for work that they do not do.

@@ -17,8 +17,8 @@ from cudal1_ray.exemplars.exemplar import Exemplar
 from cudal1_ray.files import write_atomically
 
 NAME = "hardware.json"
-# The file that is carried over to other hardware: hacks are hacks on any.
-CARRIED = "withheld.json"
+# The file of exemplars that are withheld; it is carried over to other hardware: hacks are hacks on any.
+WITHHELD = "withheld.json"
 
 
 def switch(folder: Path, hardware: str) -> Path | None:
@@ -45,8 +45,8 @@ def switch(folder: Path, hardware: str) -> Path | None:
     else:
         folder.mkdir()
         write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
-    if (aside / CARRIED).exists():
-        shutil.copy(aside / CARRIED, folder / CARRIED)
+    if (aside / WITHHELD).exists():
+        shutil.copy(aside / WITHHELD, folder / WITHHELD)
     return aside
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.learning.config import PolicyConfig
 from cudal1_ray.learning.tokenizer import train_tokenizer
 
@@ -53,7 +53,7 @@ def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(config), attn_implementation=kernel, **extra)
     except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"policy.path={path}: {_first_line(error)}") from None
+        raise UserError(f"policy.path={path}: {first_line(error)}") from None
     if extra:  # the weights were unpacked: nothing quantised is left to speak of
         model.hf_quantizer = None
         model.is_quantized = False
@@ -80,7 +80,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **extra)
     except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"policy.path={path}: no tokenizer there: {_first_line(error)}") from None
+        raise UserError(f"policy.path={path}: no tokenizer there: {first_line(error)}") from None
     for name, token_id in (_special_ids(path) if extra else {}).items():
         if token_id is not None:
             setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
@@ -205,7 +205,3 @@ def _no_progress_bars() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

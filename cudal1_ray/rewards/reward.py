@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.reasons import MOMENTARY
+from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rewards.staged import staged_reward
 
@@ -23,7 +23,7 @@ NORMAL_95 = 1.96
 RewardFunction = Callable[["Verdict", float, RewardsConfig], float]
 
 # Rejections that are no fault of the candidate: the evaluator failed, the problem is broken, or the clock was unsure.
-VOID_REASONS = MOMENTARY | {"reference_error", "degenerate_input"}
+VOID_REASONS = MOMENTARY | PROBLEM_FAULTS
 
 
 def speedup_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> float:

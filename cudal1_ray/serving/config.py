@@ -277,10 +277,6 @@ def check_serving_config(config: ServingConfig) -> None:
     config.exemplars.validate()
 
 
-def to_yaml(config: ServingConfig) -> str:
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
-
-
 def _local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

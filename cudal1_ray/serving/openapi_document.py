@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from cudal1_ray import __version__
 from cudal1_ray.serving.optimize.forms import ErrorForm
+from cudal1_ray.serving.weights.request_barrier import GENERATING
 
 # What the middleware answers by itself, and to which requests.
 ALWAYS = {
@@ -37,7 +38,6 @@ OPEN = {
     "/metrics": ("Prometheus metrics, with vLLM's own", {"200": "Text in Prometheus' format."}),
 }
 # Routes of vLLM's own, which documents neither of these.
-COMPLETE = ("/v1/completions", "/v1/chat/completions")
 MODEL = "/v1/models/{name}"
 NO_MODEL = "No model of that name is served."
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorForm"}}}
@@ -88,10 +88,10 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     else:
         operation["security"] = [{"key": []}]
         expected |= WITH_KEY
-    if path in COMPLETE:
+    if path in GENERATING:
         responses.setdefault("200", {"description": "A completion"})
         responses["200"].setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
-    if path in (*COMPLETE, MODEL):
+    if path in (*GENERATING, MODEL):
         expected["404"] = NO_MODEL
     if "requestBody" in operation or operation.get("parameters"):
         expected["400"] = WITH_BODY["400"]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import STAGES, Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape

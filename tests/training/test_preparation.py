@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cudal1_ray.checking.served_exemplars import FILE as WITHHELD
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.preparation import origin_checkpoint, prepare_run

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.reasons import PROBLEM_FAULTS
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, exemplar_id, select
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder, parse_answer
@@ -29,8 +30,6 @@ from cudal1_ray.serving.optimize.jobs import JobSettings
 PER_PROMPT = 4
 # Characters of an analysis in events and results.
 SHOWN_CHARACTERS = 4000
-# Reasons that are the module's own.
-FAULTS = ("reference_error", "degenerate_input")
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -282,8 +281,8 @@ class Optimizer:
 
 def _unless_fault(verdict: Verdict) -> Verdict:
     for reason in verdict.reasons:
-        if reason in FAULTS:
-            what = "itself fails where it is measured" if reason == FAULTS[0] else "cannot be measured"
+        if reason in PROBLEM_FAULTS:
+            what = "itself fails where it is measured" if reason == "reference_error" else "cannot be measured"
             raise ModuleFault(f"the module {what}: {scrub(verdict.detail)}")
     return verdict
 

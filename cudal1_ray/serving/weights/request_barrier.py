@@ -16,6 +16,7 @@ from cudal1_ray.serving.weights.versions import Weights
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+# Routes of the engine, which wait while weights are replaced.
 GENERATING = ("/v1/completions", "/v1/chat/completions")
 HEADER = b"x-policy-version"
 
