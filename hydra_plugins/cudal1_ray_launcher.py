@@ -19,7 +19,7 @@ class RayLauncher(Launcher):
     A job's return value is its `JobEnding`: a job that fails reports it there and stops no other.
     """
 
-    def __init__(self, max_jobs: int | None = None, driver_cpus: float = 0.5, room_timeout_s: float = 600.0):
+    def __init__(self, max_jobs: int | None, driver_cpus: float, room_timeout_s: float):
         self.max_jobs, self.driver_cpus, self.room_timeout_s = max_jobs, driver_cpus, room_timeout_s
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

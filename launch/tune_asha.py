@@ -16,7 +16,6 @@ again, reports to ASHA the steps that are there and goes on.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -29,22 +28,24 @@ import ray
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.sweep_page import present_sweep
-from cudal1_ray.config import Config, composing, prepare_overrides
+from cudal1_ray.config import Config, composing, config_dir, prepare_overrides
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines
 from cudal1_ray.training.sweeps.jobs import SweepFolder, SweepJob, make_jobs
 from cudal1_ray.training.sweeps.launching import drive
 from cudal1_ray.training.sweeps.multirun import DEFAULTS
 from cudal1_ray.training.sweeps.reservation import inside, job_bundles, total
 from cudal1_ray.training.sweeps.table import SweepTable
 
-# What the driver of a run asks for beside its actors; conf/hydra/launcher/ray.yaml has the same.
-DRIVER_CPUS = 0.5
+# Logical CPUs that the driver of a run asks for beside its actors, as in a sweep.
+DRIVER_CPUS = OmegaConf.load(config_dir() / "hydra" / "launcher" / "ray.yaml").driver_cpus
 POLL_S = 0.5
 # Column of a stage's steps that have a score: ASHA's measure of time.
 STEPS = "steps"
@@ -59,9 +60,8 @@ class Score:
     window: int
 
     def of(self, metrics: Path, stage: str) -> list[float]:
-        """Return the score after each step of the stage so far. Half a line at the file's end does not count."""
-        lines = metrics.read_bytes().split(b"\n")[:-1] if metrics.exists() else []
-        rows = [row for row in map(json.loads, lines) if row["stage"] == stage and self.metric in row]
+        """Return the score after each step of the stage so far."""
+        rows = [row for row in read_json_lines(metrics) if row["stage"] == stage and self.metric in row]
         values = [row[self.metric] for row in rows]
         return [statistics.fmean(values[max(0, i - self.window) : i]) for i in range(1, len(values) + 1)]
 

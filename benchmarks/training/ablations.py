@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from benchmarks.common.results import latest_result, new_result, write_result
 from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
-from cudal1_ray.analysis.sweep import Setting, SettingsComparison, compare_settings
+from cudal1_ray.analysis.sweep import Setting, SettingsComparison, adjust_by_holm, compare_settings
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup, markdown_lines
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
@@ -208,17 +208,7 @@ def compare_arms(folder: Path, seeds: dict[str, list[int]], split: str) -> list[
                 for name in (AGAINST, arm)
             ]
             comparisons += compare_settings(sides, STAGE, split)
-    tested, least = (
-        sorted(
-            (comparison for comparison in comparisons if comparison.p_value is not None),
-            key=lambda comparison: comparison.p_value,
-        ),
-        0.0,
-    )
-    adjusted: dict[str, float] = {}
-    for place, comparison in enumerate(tested):
-        least = adjusted[comparison.second] = max(least, min(1.0, comparison.p_value * (len(tested) - place)))
-    return [replace(comparison, p_adjusted=adjusted.get(comparison.second)) for comparison in comparisons]
+    return adjust_by_holm(comparisons)
 
 
 def _start(runner: Runner, seeds: dict[str, list[int]]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def compare_settings(
         shared = set.intersection(*(set(s.problem_ids) for s in every))
         if shared:
             comparisons.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
-    return _adjust(comparisons)
+    return adjust_by_holm(comparisons)
 
 
 def _by_seed(setting: Setting, stage: str, split: str, config: AnalysisConfig) -> dict[str, SampleSet]:
@@ -190,7 +190,7 @@ def _p_of_t(mean: float, error: float, freedom: int) -> float:
     return float(2.0 * stats.t.sf(abs(mean) / error, freedom))
 
 
-def _adjust(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
+def adjust_by_holm(comparisons: list[SettingsComparison]) -> list[SettingsComparison]:
     """Adjust p values by Holm: the smallest counts as many times as there are tests, the next once less, and so on.
 
     None falls below the one before it.

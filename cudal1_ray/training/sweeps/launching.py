@@ -28,11 +28,11 @@ GOODBYE_S = 20.0
 
 @dataclass(frozen=True)
 class JobLimits:
-    """How jobs share the cluster; conf/hydra/launcher/ray.yaml explains each."""
+    """How jobs share the cluster; conf/hydra/launcher/ray.yaml explains each and has its default."""
 
-    max_jobs: int | None = None
-    driver_cpus: float = 0.5
-    room_timeout_s: float = 600.0
+    max_jobs: int | None
+    driver_cpus: float
+    room_timeout_s: float
 
     def __post_init__(self) -> None:
         for key, least in (("max_jobs", 1), ("driver_cpus", 0), ("room_timeout_s", 0)):
