@@ -15,6 +15,7 @@ from rich.table import Table
 from cudal1_ray.commands.optimize_progress import JobProgress, printable
 from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.source.text import decode_source
 
@@ -162,7 +163,7 @@ def _save(code: str, path: Path, console: Console) -> Path:
         while target.exists() and target.read_bytes() != code.encode():
             number += 1
             target = path.with_name(f"{path.stem}_fast_{number}.py")
-        target.write_text(code)
+        write_atomically(target, code)
     except OSError as error:
         console.print(code, markup=False, soft_wrap=True)  # hours of work are not lost to a full disk
         raise UserError(f"{target}: {error.strerror}; what was found is printed above") from None
