@@ -118,8 +118,8 @@ def build_parser() -> argparse.ArgumentParser:
         "evaluate",
         "evaluate",
         help="measure whether a candidate is right, and how much faster it is",
-        description="Evaluates one candidate (a file that defines ModelNew) against a problem (a KernelBench file), or "
-        "every pair of a manifest.",
+        description="Evaluates one candidate (a file that defines ModelNew) against a problem (a KernelBench file), "
+        "every pair of a manifest, or a folder of KernelBench generations.",
         epilog=EVALUATE_EXAMPLES,
     )
     evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")

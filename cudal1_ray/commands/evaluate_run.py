@@ -49,19 +49,21 @@ def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = 
     folder, console = Path(run), Console(stderr=as_json)
     problems = load_problems(config.problems)
     pairs, skipped = read_generations(folder, problems)
-    with VerdictFile(Path(out) if out else folder / "cudal1_verdicts.jsonl", pairs, config.evaluation) as verdicts:
+    verdict_file, score_file = Path(out) if out else folder / "cudal1_verdicts.jsonl", folder / "cudal1_scores.json"
+    with VerdictFile(verdict_file, pairs, config.evaluation) as verdicts:
         if not evaluate_pairs(pairs, verdicts, config, console, over_ray):
             return INTERRUPTED
         levels = sorted({problem.level for problem in problems if problem.level is not None})
         scores = [score_level(level, problems, verdicts.rows) for level in levels]
     scores = [score for score in scores if score["evaluated"]]
     report = {"run": folder.name, "against": config.evaluation.against, "levels": scores}
-    write_report_file(folder / "cudal1_scores.json", json.dumps(report, indent=2) + "\n")
+    write_report_file(score_file, json.dumps(report, indent=2) + "\n")
     report_skipped(skipped, console)
     if as_json:
         print(json.dumps(report | {"skipped": len(skipped)}))
     else:
         print_table(console, score_table(scores))
+        console.print(f"verdicts: {verdict_file}, scores: {score_file}", soft_wrap=True, markup=False, highlight=False)
     return 0
 
 

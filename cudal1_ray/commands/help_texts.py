@@ -68,6 +68,7 @@ EVALUATE_EXAMPLES = """\
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda --ray
   cudal1 evaluate --manifest pairs.jsonl --out portability --device cuda --ray --on A100 --on H100
+  cudal1 evaluate --run DIR problems=kernelbench_parquet problems.path=FILE.parquet --device cuda
 The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
 several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
 a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts (1 for those that --fail-on

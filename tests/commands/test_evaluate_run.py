@@ -87,3 +87,7 @@ def test_evaluate_run_when_stopped_scores_the_folder_and_goes_on(tmp_path, capsy
     verdicts = (run / "cudal1_verdicts.jsonl").read_text()
     assert main(command) == 0 and (run / "cudal1_verdicts.jsonl").read_text() == verdicts
     assert json.loads((run / "cudal1_scores.json").read_text())["run"] == "my_run"
+    command.remove("--json")
+    assert main(command) == 0
+    files = f"verdicts: {run / 'cudal1_verdicts.jsonl'}, scores: {run / 'cudal1_scores.json'}"
+    assert capsys.readouterr().out.splitlines()[-1] == files
