@@ -10,14 +10,13 @@ import pytest
 
 from cudal1_ray.actors.placement import check_answers
 from cudal1_ray.errors import UserError
+from tests.ports import free_port
 
 
 @pytest.fixture
 def closed_port() -> int:
     """Return a port of this machine on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])

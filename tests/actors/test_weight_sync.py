@@ -19,30 +19,16 @@ from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.learning import (
     AlgorithmConfig,
     LearnerConfig,
-    PolicyConfig,
     TrainingSequence,
-    build_policy,
     encode_completion,
     encode_prompt,
-    save_policy,
 )
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
+from tests.actors.conftest import POLICY, TEXTS
 
 pytestmark = pytest.mark.slow
 
-POLICY = PolicyConfig(
-    kind="scratch", hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256
-)
-TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=96, seed=3)
-
-
-@pytest.fixture(scope="module")
-def policy_path(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("policy")
-    model, tokenizer = build_policy(POLICY, TEXTS, seed=0)
-    save_policy(model, tokenizer, folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,7 @@ from cudal1_ray.learning import LearnerConfig, PolicyConfig, TrainingSequence, b
 from cudal1_ray.rollout import RolloutConfig
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import open_receiver
-
-TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
+from tests.actors.conftest import TEXTS
 
 
 def check_sync(

@@ -26,35 +26,21 @@ from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.learning import (
     AlgorithmConfig,
     LearnerConfig,
-    PolicyConfig,
     TrainingSequence,
-    build_policy,
     encode_completion,
     encode_prompt,
     load_tokenizer,
-    save_policy,
 )
 from cudal1_ray.rollout import RolloutConfig, SamplingParameters
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import build_publisher
+from tests.actors.conftest import POLICY, TEXTS
 
 pytestmark = pytest.mark.slow
 
-POLICY = PolicyConfig(
-    kind="scratch", hidden_size=64, layers=2, heads=2, intermediate_size=128, vocab_size=320, max_position=256
-)
-TEXTS = [f"def f{i}(x):\n    return x * {i} + {i % 7}\n" for i in range(40)]
 SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=6, transfer_timeout_s=20)
 ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)
 ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
-
-
-@pytest.fixture(scope="module")
-def policy_path(tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("policy")
-    model, tokenizer = build_policy(POLICY, TEXTS, seed=0)
-    save_policy(model, tokenizer, folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

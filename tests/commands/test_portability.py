@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.commands.evaluate_portability import chosen_types, write_table
 from cudal1_ray.commands.portability_table import markdown_table, portability, rich_table
 from cudal1_ray.errors import UserError
+from tests.ports import free_port
 
 # The table
 
@@ -194,9 +194,7 @@ def test_portability_when_given_a_mistake_prints_one_line(folder, monkeypatch, c
 @pytest.mark.timeout(600)
 def test_kernels_when_a_cluster_has_several_types_are_measured_on_every_type_once(repository, folder):
     """Three nodes on this machine, two with a type: pools land there, the table comes, and nothing is done twice."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     nodes = ["-n", "cpus=2", "-n", "cpus=2,type=A100", "-n", "cpus=2,type=H100"]
     script = str(Path(__file__).parent / "portability_on_a_cluster.py")
     command = [str(repository / "launch" / "local.sh"), "-p", str(port), *nodes, "--", sys.executable, script]

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from textwrap import dedent, indent
+from textwrap import dedent
 
 import pytest
 
 from cudal1_ray.evaluation.rules import RulesConfig, check_static
-
-HEAD = """
-import contextlib
-import ctypes
-import importlib
-import os
-
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-from torch.utils.cpp_extension import load_inline
-"""
-
-
-INIT = """
-def __init__(self, n):
-    super().__init__()
-    self.a, self.ptr, self.graphs = nn.Linear(n, n), None, {}
-"""
+from tests.evaluation.candidate_texts import HEAD, in_class
 
 
 def in_module(lines: str) -> str:
     return f"{HEAD}\n{dedent(lines)}\n\nclass ModelNew(nn.Module):\n    pass\n"
-
-
-def in_class(forward: str, more: str = "", before: str = "") -> str:
-    """Return a candidate made of these parts: the body of `forward`, further methods, text above the class."""
-    body = indent(dedent(forward).strip(), "    ")
-    methods = indent(f"{INIT}\ndef forward(self, x):\n{body}\n\n{dedent(more)}", "    ")
-    return f"{HEAD}\n{dedent(before)}\n\nclass ModelNew(nn.Module):\n{methods}"
 
 
 def in_extension(text: str) -> str:

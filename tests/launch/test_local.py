@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.ports import free_port
+
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def nodes_at(port: int) -> list[psutil.Process]:

@@ -6,7 +6,6 @@ import copy
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.application import MARGIN_S
 from cudal1_ray.serving.service import build, overrides_of
 from tests.launch.kuberay import check_cluster, crd_errors, load
+from tests.ports import free_port
 
 DEPLOYMENTS = {"endpoint", "coordinator", "job_queue", "evaluator"}
 
@@ -174,11 +174,7 @@ def test_service_when_deployed_answers_callers_with_a_key(repository, served, tm
 
     make_tiny_model(tmp_path / "model", seed=0)
     key = KeyFile(tmp_path / "keys.json").add("alice")
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+    ports = [free_port() for _ in range(2)]
     config = copy.deepcopy(served)
     config["http_options"] |= {"host": "127.0.0.1", "port": ports[0]}
     config["applications"][0]["args"] |= {

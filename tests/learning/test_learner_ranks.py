@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from learning_samples import some_sequences
+
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -74,9 +75,7 @@ def results(policy_folder, tmp_path_factory, repository: Path) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     for way in WAYS:
         (folder / way).mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     arguments = [json.dumps(WAYS), str(port), policy_folder, str(folder), str(Path(__file__).parent)]
     ranks = [
         subprocess.Popen(

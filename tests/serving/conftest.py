@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
 from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ServingConfig
 from tests.measured_once import MEASURED_ONCE
+from tests.ports import free_port
 from tests.rollout.conftest import TinyModel
 from tests.serving.browser import Watched, launched
 from tests.serving.page_site import Playback, Site
@@ -119,9 +119,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def start_server(folder: Path, model: TinyModel, keys: KeyFile, key: str, other_key: str, *settings: str) -> Server:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = folder / "server.log"
     command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy={model.path}", f"port={port}"]
     command += [f"security.keys_file={keys.path}", f"optimize.jobs_dir={folder / 'jobs'}", "num_cpus=8", *settings]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import httpx
 
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.config import ServingConfig
+from tests.ports import free_port
 from tests.serving.browser import launched
 from tests.serving.page_site import RECORDED, Playback, Site, recorded
 
@@ -33,9 +33,7 @@ class Server:
     """`cudal1 serve` in a process of its own, for as long as the block lasts."""
 
     def __init__(self, policy: str, folder: Path, *settings: str):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         self._log = folder / "server.log"
         self._command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy={policy}"]
         self._command += [f"port={self.url.rpartition(':')[2]}", f"optimize.jobs_dir={folder / 'jobs'}", *settings]

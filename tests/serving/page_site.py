@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +22,7 @@ from cudal1_ray.serving.optimize.job_queue import JobQueue, Work
 from cudal1_ray.serving.optimize.job_requests import JobRequests
 from cudal1_ray.serving.optimize.routes import optimize_router
 from cudal1_ray.serving.page import OPEN_PATHS, mount_page
+from tests.ports import free_port
 
 RECORDED = Path(__file__).parent / "recorded"
 OWN_OF_JOB_QUEUE = ("queued", "started", "resumed", "finished", "failed", "cancelled")
@@ -65,9 +65,7 @@ class Site:
 
     def __init__(self, config: ServingConfig, work: Work):
         self.config, self.work = config, work
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None

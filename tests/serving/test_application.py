@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,6 +15,7 @@ from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
 from cudal1_ray.serving.optimize.jobs import FINISHED, RUNNING, SERVER, JobSettings, JobStore, OptimizeJob
+from tests.ports import free_port
 from tests.rollout.conftest import make_tiny_model
 
 
@@ -107,12 +107,6 @@ def test_server_when_its_jobs_cannot_be_worked_on_does_not_start(policy, tmp_pat
     config.evaluation.against = "cuda_graph"
     with pytest.raises(UserError, match="evaluation.against"):
         serving_application.start(config)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_ray_settings_when_ray_is_private_reach_no_other_process(monkeypatch):

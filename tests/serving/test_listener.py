@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import httpx
 import pytest
@@ -19,6 +18,7 @@ from cudal1_ray.serving.metrics import RequestMetrics
 from cudal1_ray.serving.weights.request_barrier import BarrierBroken, RequestBarrier, VersionHeader
 from cudal1_ray.serving.weights.routes import weights_router
 from cudal1_ray.serving.weights.versions import Weights
+from tests.ports import free_port
 
 
 class FixedCoordinator:
@@ -68,9 +68,7 @@ class Site:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 def test_streams_when_weights_change_name_those_that_they_began_with(port):
