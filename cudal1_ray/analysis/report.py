@@ -16,13 +16,13 @@ from markupsafe import Markup
 from cudal1_ray.analysis.candidates import best_candidates, references_of
 from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.environment import describe_environment
-from cudal1_ray.analysis.looks import looks_table
 from cudal1_ray.analysis.plots import all_plots
 from cudal1_ray.analysis.plots_outcome import HEAT_EDGES, rejection_counts
 from cudal1_ray.analysis.plots_progress import role_shares
 from cudal1_ray.analysis.problem_table import problem_lines
 from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
 from cudal1_ray.analysis.samples import instructive_samples
+from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.analysis.summary import save_summary, summarise, write_report_file
 from cudal1_ray.analysis.tables import (
     convention_text,
@@ -93,7 +93,7 @@ def render_report(
         table=Markup(html_table(summary, convention=False)) if assessed else "",
         best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
         convention=convention_text(summary) if assessed else degenerate_text(summary),
-        looks=Markup(looks_table(run)),
+        looks=Markup(step_assessments_table(run)),
         failure_in_geomean=f"{config.geomean_floor:g}",
         best_of_n_convention=summary["conventions"]["best_of_n"],
         comparisons=summary["comparisons"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.host.kept_process import KeptProcess
 from cudal1_ray.evaluation.referee.opening import NeedsRoom, open_problem
 from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession, session_key
 from cudal1_ray.evaluation.referee.store import SessionStore

@@ -14,7 +14,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.cores import Cores, LaunchCore
 from cudal1_ray.evaluation.exchange.messages import Lock
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
-from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.host.kept_process import KeptProcess
 from cudal1_ray.evaluation.referee.correctness import ask_trial, first_turn
 from cudal1_ray.evaluation.referee.inputs import Inputs
 from cudal1_ray.evaluation.referee.observation import observe

@@ -112,9 +112,10 @@ def test_find_double_ticks_when_a_docstring_has_them_names_its_line():
     assert [(finding.line, finding.text) for finding in words.find_double_ticks(source)] == [(2, "``path``")]
 
 
-def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path):
-    (tmp_path / "test_evil.py").write_text("")
-    assert [finding.text for finding in words.check(tmp_path / "test_evil.py", tmp_path)] == ["test_evil"]
+@pytest.mark.parametrize("stem", ["test_evil", "kept"])
+def test_check_when_a_file_has_a_forbidden_name_reports_it(tmp_path, stem):
+    (tmp_path / f"{stem}.py").write_text("")
+    assert [finding.text for finding in words.check(tmp_path / f"{stem}.py", tmp_path)] == [stem]
 
 
 def test_find_code_words_when_a_comment_or_docstring_tells_names_its_line():

@@ -64,7 +64,7 @@ EMPTY_NAMES = {
 # Letters that are names of the field: indices, a count, a probability, a quantile, coordinates and tensors, a pair, and
 # the queries, keys and values of attention. Any other letter names nothing beyond one expression.
 LETTERS = frozenset("abijknpqvxyz")
-# Whole names of module-level constants that name nothing either.
+# Whole names of modules and of their constants that name nothing either.
 EMPTY_CONSTANTS = EMPTY_NAMES | {
     "again", "before", "done", "good", "here", "kept", "looks", "lost", "most", "ours", "raised", "ran", "same",
     "taken", "theirs", "won", "written",
@@ -276,7 +276,8 @@ def check(path: Path, repository: Path = REPOSITORY) -> list[Finding]:
     name, text = path.relative_to(repository).as_posix(), path.read_text(encoding="utf-8")
     findings = list(find_words(text, name))
     if path.suffix == ".py":
-        if NAMES & set(path.stem.lower().split("_")):
+        empty = path.stem.lower() in EMPTY_CONSTANTS and not name.startswith(CANDIDATES)
+        if empty or NAMES & set(path.stem.lower().split("_")):
             findings.append(Finding(name, 1, path.stem, "a noun of the field in the file's name"))
         findings += find_names(text, name)
         if name.startswith("tests/") and not name.startswith(CANDIDATES):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ray.analysis.looks import looks_table
 from cudal1_ray.analysis.run_data import RunData
+from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
@@ -46,12 +46,12 @@ def test_problems_of_a_look_when_chosen_are_the_same_every_time():
 
 def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
-    assert looks_table(run) == ""
+    assert step_assessments_table(run) == ""
     figures = figures_of([evaluated_sample("a", 1.3, own=True), evaluated_sample("a", 0.0)])
     run.looks = [{"stage": "contrastive", "step": 4, "split": "held_out", "exemplars": False, **figures}]
     row = {"stage": "contrastive", "split": "train", "problem_id": "a", "index": 0, "own_kernel": True}
     run.assessments = [{**row, "status": "accepted", "speedup": 1.3}, {**row, "status": "rejected", "speedup": 0.0}]
-    html = looks_table(run)
+    html = step_assessments_table(run)
     assert "after step 4" in html and "held-out problems, without exemplars" in html
     assert html.count("<td>50%</td>") == 4 + 3 and html.count("<td>100%</td>") == 2
 

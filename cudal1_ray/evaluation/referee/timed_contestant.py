@@ -19,7 +19,7 @@ from cudal1_ray.evaluation.exchange.server_messages import Request
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned, view_of_bytes, window_starts
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour, NoAnswer
-from cudal1_ray.evaluation.host.kept import KeptProcess
+from cudal1_ray.evaluation.host.kept_process import KeptProcess
 from cudal1_ray.evaluation.referee.session import HANDED_WINDOWS, ProblemSession, load_request
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
 

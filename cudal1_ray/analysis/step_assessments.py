@@ -21,7 +21,7 @@ COLUMNS = (
 )
 
 
-def looks_table(run: RunData) -> str:
+def step_assessments_table(run: RunData) -> str:
     """Return HTML of the policy's assessments between steps and of the shares of samples with an own kernel.
 
     It is empty where the run has neither.
