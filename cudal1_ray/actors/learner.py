@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from cudal1_ray.actors.config import RoleConfig
+from cudal1_ray.actors.fleet import cause_of
 from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
 # What Ray raises when a process is gone or silent; an error of the learner's own code is none of these.
 RAY_FAILURES = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, ray.exceptions.GetTimeoutError)
+# Printed where a GPU's memory was too small for an update.
+_LESS_MEMORY = "if this comes again, lower learner.tokens_per_micro_batch, or evaluation.slots where they share its GPU"
 
 
 class LearnerLost(ActorsLost):
-    """A rank died or hung. The others wait for it in a collective: the group is started again from a checkpoint."""
+    """A rank died, hung, or ran out of its GPU's memory in the middle of an update. The others wait for it in a
+    collective: the group is started again from a checkpoint.
+    """
 
 
 class LearnerActor(FleetMember):
@@ -105,7 +110,7 @@ class LearnerGroup:
         shares_gpu: hands cached GPU memory back after every update.
 
     Raises, from every method:
-        LearnerLost: a rank died, or did not answer in `call_timeout_s`.
+        LearnerLost: a rank died, ran out of its GPU's memory, or did not answer in `call_timeout_s`.
     """
 
     def __init__(
@@ -228,5 +233,10 @@ class LearnerGroup:
         try:
             return ray.get(refs, timeout=timeout_s or self._role.call_timeout_s)
         except RAY_FAILURES as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise LearnerLost(f"learner: {type(error).__name__}: {lines[-1] if lines else 'no message'}") from error
+            raise LearnerLost(f"learner: {cause_of(error)}") from error
+        except ray.exceptions.RayTaskError as error:
+            import torch  # Ray has imported it to read the cause
+
+            if not isinstance(error.cause, torch.OutOfMemoryError):
+                raise
+            raise LearnerLost(f"learner: {str(error.cause).partition('. GPU')[0]}; {_LESS_MEMORY}") from error
