@@ -16,7 +16,9 @@ from benchmarks.common.results import FOLDER, latest_result  # noqa: E402
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure: a label, `subject/device` in benchmarks/results and the text made of the newest result."""
+    """One measured figure: a label, `subject/device` or `subject/device/key` in benchmarks/results, and the text made
+    of the newest result (that has the key).
+    """
 
     label: str
     source: str
@@ -220,7 +222,10 @@ FIGURES = {
             _cost("failing import level1", "failing construction level1"), H100,
         ),
         Figure("Opening a problem, today's levels 1, 2", "evaluator-cost/h100", _levels("problems opening"), H100),
-        Figure("A process per candidate, today's levels 1, 2", "evaluator-cost/h100", _levels("other_way"), H100),
+        Figure(
+            "A process per candidate, today's levels 1, 2", "evaluator-cost/h100/other_way_s",
+            _levels("other_way"), H100,
+        ),
         Figure("A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200", _of_a_policy, H200),
         Figure("All 250 references of today's, from nothing", "evaluator-cost/h200", _references, H200),
         Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),

@@ -36,15 +36,17 @@ def current_command() -> str:
     return shlex.join([*program, *sys.argv[1:]])
 
 
-def latest_result(subject: str, device: str = "cpu") -> Path:
-    """Return the newest result of a subject on a device; of those of one day, the one that was written last.
+def latest_result(subject: str, device: str = "cpu", key: str = "") -> Path:
+    """Return the newest result of a subject on a device that has the key (any, where it is empty); of those of one day,
+    the one that was written last.
 
     Raises:
         UserError: naming the folder when it has none.
     """
     files = sorted((FOLDER / subject).glob(f"????-??-??-{device}-*.json"))
+    files = [file for file in files if not key or key in json.loads(file.read_text())]
     if not files:
-        raise UserError(f"{FOLDER / subject}: no result on {device}")
+        raise UserError(f"{FOLDER / subject}: no result on {device}" + (f" with {key}" if key else ""))
     day = files[-1].name[:10]
     return max((file for file in files if file.name.startswith(day)), key=_written)
 

@@ -6,8 +6,11 @@ import json
 import re
 import sys
 
+import pytest
+
 from benchmarks.common import results
 from benchmarks.common.results import latest_result, write_result
+from cudal1_ray.errors import UserError
 
 
 def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_path):
@@ -52,3 +55,13 @@ def test_latest_result_when_two_are_of_one_day_is_the_one_written_last(tmp_path,
     (tmp_path / "subject" / "2026-11-28-cpu-ddddddd.json").write_text("{}")  # of before results had a time
     (tmp_path / "subject" / "2026-11-28-cpu-eeeeeee.json").write_text("{}")
     assert latest_result("subject").stem == "2026-11-28-cpu-eeeeeee"
+
+
+def test_latest_result_when_a_key_is_asked_for_is_the_newest_that_has_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    (tmp_path / "subject").mkdir()
+    (tmp_path / "subject" / "2026-11-26-cpu-aaaaaaa.json").write_text('{"other_way_s": 3.0}')
+    (tmp_path / "subject" / "2026-11-27-cpu-bbbbbbb.json").write_text("{}")
+    assert latest_result("subject", "cpu", "other_way_s").stem == "2026-11-26-cpu-aaaaaaa"
+    with pytest.raises(UserError, match="no result on cpu with builds_s"):
+        latest_result("subject", "cpu", "builds_s")
