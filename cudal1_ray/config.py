@@ -55,7 +55,7 @@ class Config:
     """One run of `cudal1 train`."""
 
     # The run's folder is runs_dir/name; the same name continues the run.
-    name: str = "demo"
+    name: str = "run"
     # Folder of all runs.
     runs_dir: str = "runs"
     # Seed of everything that is drawn: initial weights, prompts, exemplars, completions.

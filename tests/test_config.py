@@ -113,7 +113,9 @@ def test_chat_template_settings_when_given_as_names_with_values_are_taken():
 def test_preset_when_of_one_section_changes_no_other():
     sections = "policy cluster rollout learner evaluation rewards exemplars prompting problems tracking".split()
     for group in sections:
-        for preset in (config_dir() / group).glob("*.yaml"):
+        presets = list((config_dir() / group).glob("*.yaml"))
+        assert presets, group
+        for preset in presets:
             assert "@package" not in preset.read_text() and "override /" not in preset.read_text(), preset
 
 
@@ -170,6 +172,10 @@ def test_recipe_when_a_key_has_its_default_leaves_it_out(recipe):
         defaults = compose("config", [f"{group}={preset}" for group, preset in {"recipe": "none", **presets}.items()])
     defaults = OmegaConf.to_container(OmegaConf.merge(defaults, inherited))
     assert set(restated(values, defaults)) <= {"recipe"}
+
+
+def test_run_when_its_recipe_is_not_the_demo_has_another_folder_than_the_demo():
+    assert load_config(["recipe=none", "policy=tiny"]).name != load_config([]).name == "demo"
 
 
 def test_configuration_file_when_read_chooses_presets_and_sets_no_value():
