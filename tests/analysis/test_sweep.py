@@ -85,6 +85,7 @@ def test_holm_correction_when_applied_counts_the_tests_of_a_split(summary):
         tests = [c for c in summary["comparisons"] if c["split"] == split]
         ordered = sorted(tests, key=lambda c: c["p_value"])
         least = 0.0
+        assert len(ordered) == 3
         for place, row in enumerate(ordered):
             least = max(least, min(1.0, row["p_value"] * (len(ordered) - place)))
             assert row["p_adjusted"] == pytest.approx(least)
@@ -116,7 +117,9 @@ def test_settings_when_their_seeds_differ_are_not_paired(tmp_path):
     lines = (other / "jobs.jsonl").read_text().splitlines()[:-1]
     whole = (folder / "jobs.jsonl").read_text().splitlines()[:-1]
     (folder / "jobs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")
-    for row in summarise_sweep(folder, QUICK)["comparisons"]:
+    rows = summarise_sweep(folder, QUICK)["comparisons"]
+    assert {row["split"] for row in rows} == {"train", "held_out"}
+    for row in rows:
         assert row["pairs"] == 0 and row["test"] == "Welch t" and row["low"] < row["ratio"] < row["high"]
 
 

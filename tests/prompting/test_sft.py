@@ -135,14 +135,18 @@ def test_epoch_when_seeded_has_the_set_number_of_pairs_and_is_reproducible(speed
 
 def test_answers_when_analysis_is_left_out_have_none(speedups):
     build = builder(include_analysis=False)
-    for pair in build_sft_pairs(PROBLEMS, ENTRIES, speedups, build, np.random.default_rng(0)):
+    pairs = build_sft_pairs(PROBLEMS, ENTRIES, speedups, build, np.random.default_rng(0))
+    assert pairs
+    for pair in pairs:
         assert pair.answer.startswith("## Algorithm Design\n")
         assert parse_answer(pair.answer, require_analysis=False).error == ""
 
 
 def test_answers_when_comments_are_stripped_keep_the_program(speedups):
     source = {entry.entry_id: entry for entry in ENTRIES}
-    for pair in one_shot_pairs(PROBLEMS, ENTRIES, speedups, builder(strip_comments=True)):
+    pairs = one_shot_pairs(PROBLEMS, ENTRIES, speedups, builder(strip_comments=True))
+    assert pairs
+    for pair in pairs:
         code, entry = parse_answer(pair.answer).code, source[pair.entry_id]
         assert "\n\n" not in code
         assert exemplar_id(entry.problem_id, code) == exemplar_id(entry.problem_id, entry.code)

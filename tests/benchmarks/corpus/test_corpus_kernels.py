@@ -32,13 +32,14 @@ def test_source_when_checked_statically_has_no_finding(source):
 
 @pytest.mark.parametrize("level", levels())
 def test_corpus_sources_when_of_a_language_hold_its_kernels_and_texts(level):
-    for source in SOURCES:
-        if source.level == level:
-            names = {node.name for node in ast.walk(ast.parse(source.draft.code)) if isinstance(node, ast.ClassDef)}
-            kernel = {"triton": "@triton.jit", "cuda": "__global__"}[source.draft.language]
-            assert "ModelNew" in names and kernel in source.draft.code, source.key
-            assert len(source.draft.analysis.split()) >= 40 and len(source.draft.design.split()) >= 40, source.key
-            assert source.draft.techniques, source.key
+    sources = [source for source in SOURCES if source.level == level]
+    assert sources
+    for source in sources:
+        names = {node.name for node in ast.walk(ast.parse(source.draft.code)) if isinstance(node, ast.ClassDef)}
+        kernel = {"triton": "@triton.jit", "cuda": "__global__"}[source.draft.language]
+        assert "ModelNew" in names and kernel in source.draft.code, source.key
+        assert len(source.draft.analysis.split()) >= 40 and len(source.draft.design.split()) >= 40, source.key
+        assert source.draft.techniques, source.key
 
 
 def test_all_sources_when_given_patterns_yields_matching_keys_only():

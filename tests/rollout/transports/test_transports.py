@@ -43,7 +43,9 @@ def test_tensors_when_packed_into_buckets_come_out_the_same(bucket_bytes):
 def test_weights_when_floating_point_are_sent_as_the_engine_holds_them():
     weights = some_weights()
     ((layout, buffer),) = pack(weights.items(), 1 << 20, "cpu", torch.bfloat16)
-    for name, view in layout.views(buffer):
+    views = dict(layout.views(buffer))
+    assert views.keys() == weights.keys()
+    for name, view in views.items():
         expected = weights[name].to(torch.bfloat16) if weights[name].is_floating_point() else weights[name]
         assert torch.equal(view, expected)
 
