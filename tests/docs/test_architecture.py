@@ -78,6 +78,19 @@ def test_ray_when_it_is_imported_is_in_actors_serving_or_training():
     assert {name for name, targets in GRAPH.items() if "ray" in targets} == WITH_RAY
 
 
+def test_private_part_of_ray_when_it_is_used_has_a_comment():
+    places = []
+    for path in ROOT.rglob("*.py"):
+        above = ""
+        for line in path.read_text().splitlines():
+            if re.search(r"\bray\.(\w+\.)*_private\b", line):
+                places.append((path.name, "#" in line or above.lstrip().startswith("#")))
+            above = line
+    assert {name for name, _ in places} == {"application.py", "placement.py"} and all(
+        explained for _, explained in places
+    )
+
+
 @pytest.mark.parametrize("folder", FORBIDDEN)
 def test_package_when_the_guide_forbids_an_import_does_without(folder):
     targets = GRAPH[folder] | GRAPH.get(f"{folder}.config", set())

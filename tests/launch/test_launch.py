@@ -55,7 +55,7 @@ def test_commands_when_printed_in_launch_files_compose(launch):
 
 
 def test_ray_cluster_when_checked_passes_rays_own_check(launch):
-    from ray.autoscaler._private.util import prepare_config, validate_config
+    from ray.autoscaler._private.util import prepare_config, validate_config  # as `ray up` begins
 
     config = load(launch / "ray-cluster.yaml")
     validate_config(prepare_config(config))

@@ -16,7 +16,7 @@ import pydantic
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from ray._common.utils import import_attr
+from ray._common.utils import import_attr  # these three: what `serve deploy` does with a file, without a cluster
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from ray.serve._private.build_app import build_app
 from ray.serve.schema import ServeDeploySchema
