@@ -79,7 +79,7 @@ def encode_prompt(
         rendered = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **(template or {})
         )
-        return tuple(tokenizer(rendered, add_special_tokens=False)["input_ids"])
+        return tuple(tokenizer(rendered, add_special_tokens=False, verbose=False)["input_ids"])
     start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
     return (*start, *_plain(tokenizer, text))
 
@@ -102,4 +102,4 @@ def encode_completion(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[in
 
 def _plain(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     """Return the token ids of a text without special tokens: `<eos>` in a program is five characters."""
-    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]

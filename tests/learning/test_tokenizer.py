@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,16 @@ SOURCE = (
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_tokenizer([SOURCE] * 3, vocab_size=512)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_text_when_longer_than_the_policy_reads_is_encoded_without_a_warning(tokenizer, chat, caplog, monkeypatch):
+    # Prompts are counted to be shortened; transformers warns of "indexing errors".
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.model_max_length, tokenizer.chat_template = 4, "{{ messages[0]['content'] }}"
+    assert len(encode_prompt(tokenizer, SOURCE, chat)) > 4 and len(encode_completion(tokenizer, SOURCE)) > 4
+    assert caplog.records == []
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80))
