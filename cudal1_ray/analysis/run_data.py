@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import salvage_json_lines
+from cudal1_ray.settings.suggestions import nearest_folders, question
 
 # With their other way of asking, see `training.assessment`; the one that a stage is known by comes last.
 STAGES = (
@@ -139,7 +140,8 @@ def read_run(folder: str | Path) -> RunData:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise UserError(f"run folder {str(folder)!r} does not exist: give the folder of a run, for example runs/<name>")
+        advice = question(nearest_folders(path)) or "give the folder of a run, for example runs/<name>"
+        raise UserError(f"run folder {str(folder)!r} does not exist: {advice}")
     if not any((path / name).exists() for name in _PARTS):
         parts = ", ".join(_PARTS)
         raise UserError(f"{str(folder)!r} holds no run (none of {parts}): give the folder of a run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 # Ratio of difflib from which a name is suggested; its own default.
 _CLOSENESS = 0.6
@@ -33,6 +34,15 @@ def nearest_keys(name: str, keys: Iterable[str]) -> list[str]:
         by_last.setdefault(key.rpartition(".")[2], []).append(key)
     parts = difflib.get_close_matches(last, by_last, 1, _CLOSENESS)
     return [key for part in parts for key in by_last[part]][:_SUGGESTIONS]
+
+
+def nearest_folders(path: Path) -> list[str]:
+    """Return the folders beside a folder that there is not, with a name like its own."""
+    try:
+        names = sorted(each.name for each in path.parent.iterdir() if each.is_dir())
+    except OSError:
+        return []
+    return [str(path.with_name(name)) for name in nearest(path.name, names)]
 
 
 def question(names: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import MemberDraw, Problem, load_corpus
 from cudal1_ray.prompting import render_answer
+from cudal1_ray.settings.suggestions import nearest_folders, question
 from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import check_corpus, seed_exemplars
@@ -172,7 +173,8 @@ def _origin(folder: Path, first_stage: str) -> Checkpoint | None:
         return checkpoint
     store = CheckpointStore(folder / "checkpoints", keep=1)
     if not (folder / "policy").is_dir() and store.latest() is None:
-        raise UserError(f"init_from={folder}: no run, checkpoint or adapter is there")
+        meant = "" if folder.is_dir() else question(nearest_folders(folder))
+        raise UserError(f"init_from={folder}: no run, checkpoint or adapter is there" + (f"; {meant}" if meant else ""))
     if first_stage == STAGES[0]:
         return None
     before = STAGES[STAGES.index(first_stage) - 1]

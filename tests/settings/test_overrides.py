@@ -11,7 +11,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, prepare_overrides
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_problems
-from cudal1_ray.settings.suggestions import nearest, nearest_keys, question
+from cudal1_ray.settings.suggestions import nearest, nearest_folders, nearest_keys, question
 
 
 def complaint(*overrides: str) -> str:
@@ -167,6 +167,19 @@ def test_preset_when_unknown_in_a_sweep_lists_the_groups_presets():
 def test_problem_when_unknown_suggests_the_nearest(override, meant):
     with pytest.raises(UserError, match=meant):
         load_problems(load_config([override]).problems)
+
+
+def test_run_when_unknown_suggests_one_beside_it(tmp_path, capsys):
+    (tmp_path / "runs" / "demo").mkdir(parents=True)
+    for command in (
+        ["samples"],
+        ["report"],
+        ["train", "name=new", "stage=contrastive", f"runs_dir={tmp_path / 'new'}"],
+    ):
+        setting = "init_from=" if command[0] == "train" else ""
+        assert main([*command, f"{setting}{tmp_path / 'runs' / 'dmo'}"]) == 2
+        assert f"did you mean {tmp_path / 'runs' / 'demo'}?" in capsys.readouterr().err
+    assert nearest_folders(tmp_path / "none" / "x") == []
 
 
 def test_command_when_unknown_suggests_the_nearest(capsys):
