@@ -33,17 +33,17 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files with slow tests first, so that no worker ends long after the others; skip GPU tests without a GPU."""
-    slow = {item.path for item in items if "slow" in item.keywords}
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
-    if not any("gpu" in item.keywords for item in items):
+    needing_one = [item for item in items if item.get_closest_marker("gpu")]  # keywords hold ids of parameters, too
+    if not needing_one:
         return
     import torch
 
     if torch.cuda.is_available():
         return
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    for item in needing_one:
+        item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
 # Reasons of tests that need a sandbox level which this machine lacks: elsewhere they skip, in CI they fail.
