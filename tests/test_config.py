@@ -8,8 +8,9 @@ import pytest
 from hydra import compose
 from omegaconf import OmegaConf
 
-from cudal1_ray.config import Config, check_config, composing, config_dir, load_config, to_yaml
+from cudal1_ray.config import Config, check_config, composing, config_dir, load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.training.preflight import check_corpora, check_run
 
 
@@ -172,6 +173,19 @@ def test_recipe_when_a_key_has_its_default_leaves_it_out(recipe):
         defaults = compose("config", [f"{group}={preset}" for group, preset in {"recipe": "none", **presets}.items()])
     defaults = OmegaConf.to_container(OmegaConf.merge(defaults, inherited))
     assert set(restated(values, defaults)) <= {"recipe"}
+
+
+@pytest.mark.parametrize("preset", ["cpu", "gpu"])
+def test_serving_preset_when_a_key_has_its_default_leaves_it_out(preset):
+    values = OmegaConf.to_container(OmegaConf.load(config_dir() / "serving" / f"{preset}.yaml"))
+    presets = {
+        group: name for entry in values.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
+    }
+    composed = to_dict(
+        load_config(["recipe=none", "policy=tiny", *(f"{group[1:]}={name}" for group, name in presets.items())])
+    )
+    defaults = OmegaConf.to_container(OmegaConf.structured(ServingConfig))
+    assert restated(values, defaults | {group[1:]: composed[group[1:]] for group in presets}) == []
 
 
 def test_run_when_its_recipe_is_not_the_demo_has_another_folder_than_the_demo():
