@@ -20,15 +20,20 @@ _HEADER = re.compile(
 )
 # The marks of thoughts in the spellings of open models. gpt-oss answers in the channel "final"; a decoder that drops
 # special tokens leaves "assistantfinal" of its marks.
-_THOUGHT_BEGINS = re.compile(
-    r"<(?:think|thinking|thought|reasoning)>|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)",
-    re.IGNORECASE,
+_THOUGHT_MARK = (
+    r"[^\S\n]*(?:<(?:think|thinking|thought|reasoning)>"
+    r"|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary))"
 )
+_THOUGHT_BEGINS = re.compile(rf"^(?:{_THOUGHT_MARK})+", re.IGNORECASE | re.MULTILINE)
+# What begins a thought, or a block, from which on a mark is code.
+_THOUGHT_OR_FENCE = re.compile(rf"^(?:[ \t]*(?P<fence>`{{3}}|~{{3}})|{_THOUGHT_MARK})", re.IGNORECASE | re.MULTILINE)
 _THOUGHT_ENDS = re.compile(
     r"</(?:think|thinking|thought|reasoning)>|<\|channel\|>final\s*<\|message\|>|assistantfinal", re.IGNORECASE
 )
 # A special token that a decoder printed at the end of the text, such as <|return|> or <|im_end|>.
 _END_TOKEN = re.compile(r"<\|\w{1,30}\|>\Z")
+# Faults of code that ends where the text does.
+UNCLOSED, UNFENCED = "the code block is not closed", "the code is in no fenced block"
 _MODEL_NEW = re.compile(r"^[ \t]*(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
 
 
@@ -38,13 +43,14 @@ class Answer:
 
     code: the candidate, or None when no text that defines `ModelNew` was found. error: "" for an answer with
     all its parts, else one line naming every part that is missing or broken; code can be there all the same,
-    and is worth evaluating.
+    and is worth evaluating. open_ended: the text ends within the code, which may go on.
     """
 
     code: str | None
     analysis: str
     design: str
     error: str
+    open_ended: bool = False
 
 
 def render_answer(analysis: str, design: str, code: str, *, include_analysis: bool = True) -> str:
@@ -61,8 +67,10 @@ def render_answer(analysis: str, design: str, code: str, *, include_analysis: bo
 
 
 def tidy(text: str) -> str:
-    """Return a text part as it survives a round trip: without outer blank space and lines that look like a header."""
-    lines = _lines_only(text).strip().split("\n")
+    """Return a text part as it survives a round trip: without outer blank space, marks of thoughts, and lines that look
+    like a header.
+    """
+    lines = _THOUGHT_BEGINS.sub("", _lines_only(text)).strip().split("\n")
     tidied = [header[1] if (header := _HEADER.fullmatch(line)) else line for line in lines]
     return "\n".join(tidied).strip()
 
@@ -72,8 +80,9 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
 
     The parts are looked for in their order. The code is the first fenced block that defines `ModelNew`, in
     the code part if there is one, else anywhere, with the blocks that define what it uses; an unclosed last block
-    counts, and so does a code part without any fence. What a reasoning model thought aloud before its answer (up to
-    `</think>` or its like) is skipped: a thought that never ends, or that nothing follows, holds drafts and no answer.
+    counts, and so does a code part without any fence. What a reasoning model thought aloud (up to `</think>` or its
+    like, before its answer or between its parts) is skipped: a thought that never ends, or that nothing follows, holds
+    drafts and no answer.
     An answer that is quoted, with `>` before each of its lines, is read without these marks.
     """
     answer = _without_thoughts(_END_TOKEN.sub("", _unquoted(_lines_only(text)).rstrip()))
@@ -93,7 +102,7 @@ def parse_answer(text: str, *, require_analysis: bool = True) -> Answer:
     code, fault = _find_code(lines[start[CODE] + 1 :] if CODE in start else lines, CODE in start)
     if fault:
         problems.append(fault)
-    return Answer(code, analysis, design, "; ".join(problems))
+    return Answer(code, analysis, design, "; ".join(problems), open_ended=fault in (UNCLOSED, UNFENCED))
 
 
 def _lines_only(text: str) -> str:
@@ -111,13 +120,16 @@ def _unquoted(text: str) -> str:
 
 
 def _without_thoughts(text: str) -> str | None:
-    """Return the text after the thoughts; None where there is none."""
-    if _HEADER.match(text.lstrip()):
-        return text
-    if end := _THOUGHT_ENDS.search(text):
-        answer = text[end.end() :]
-        return answer if answer.strip() else None
-    return None if _THOUGHT_BEGINS.match(text.lstrip()) else text
+    """Return the text without the thoughts before its first fence; None where there is nothing else."""
+    end = None if _HEADER.match(text.lstrip()) else _THOUGHT_ENDS.search(text)
+    answer = text[end.end() :] if end else text  # the mark that began this thought may be in the prompt
+    kept, start = [], 0
+    while (mark := _THOUGHT_OR_FENCE.search(answer, start)) and not mark["fence"]:
+        kept.append(answer[start : mark.start()])
+        end = _THOUGHT_ENDS.search(answer, mark.end())
+        start = end.end() if end else len(answer)
+    rest = "".join([*kept, answer[start:]])
+    return rest if rest.strip() or rest == text else None
 
 
 def _find_parts(lines: list[str]) -> dict[str, int]:
@@ -152,10 +164,10 @@ def _find_code(lines: list[str], in_code_part: bool) -> tuple[str | None, str]:
     for number, block in enumerate(blocks):
         if _MODEL_NEW.search(block.text):
             code, closed = program_around(blocks, number) if len(blocks) > 1 else (block.text, block.closed)
-            return code, "" if closed else "the code block is not closed"
+            return code, "" if closed else UNCLOSED
     if blocks:
         return None, "the code block defines no ModelNew"
     bare = "\n".join(lines).strip("\n")
     if in_code_part and _MODEL_NEW.search(bare):
-        return bare, "the code is in no fenced block"
+        return bare, UNFENCED
     return None, "no code block"

@@ -308,6 +308,52 @@ def test_draft_when_the_thought_is_open_or_nothing_follows_it_is_no_answer(text)
     assert (answer.code, answer.error) == (None, "the thinking has not ended, or nothing follows it")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Okay.\n<think>\n{DRAFT}",
+        f"## Performance Analysis\n<think>\n{DRAFT}",
+        f"<think>Hmm.</think>\n<think>\n{DRAFT}",
+        f"## Performance Analysis\nIt is slow.\n  <reasoning>{FULL}",
+    ],
+)
+def test_draft_when_a_later_thought_is_open_is_no_answer(text):
+    assert parse_answer(text).code is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Okay.\n<think>\n{DRAFT}\n</think>\n{FULL}",
+        f"<think>{DRAFT}</think>\n<think>\n{DRAFT}</think>{FULL}",
+        FULL.replace("It is slow.", f"<think>\n{DRAFT}\n</think>\nIt is slow."),
+        f"{FULL}\n<think>\n{DRAFT}",
+    ],
+)
+def test_answer_when_thoughts_stand_around_it_is_read_without_them(text):
+    answer = parse_answer(text)
+    assert (answer.analysis, answer.design, answer.code, answer.error) == ("It is slow.", "Fuse it.", CODE, "")
+
+
+def test_code_when_a_line_of_it_looks_like_a_thought_is_kept():
+    code = f"{CODE}\n    prompt = '''\n<think>\n'''"
+    assert parse_answer(render_answer("a", "b", code)).code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "open_ended"),
+    [
+        (FULL, False),
+        (FULL.removesuffix("```"), True),
+        (FULL.replace("```python\n", "").removesuffix("```"), True),
+        (f"{FULL}\nRun it:\n```python\nModelNew()", False),
+        (FULL.partition("```")[0], False),
+    ],
+)
+def test_answer_when_the_text_ends_within_its_code_is_open_ended(text, open_ended):
+    assert parse_answer(text).open_ended is open_ended
+
+
 def test_parse_answer_when_model_new_is_assigned_takes_it_and_a_mention_is_none():
     assert parse_answer("```\nModelNew = make()\n```").code == "ModelNew = make()"
     assert parse_answer("```\nprint(ModelNew)\n```").code is None
@@ -315,7 +361,9 @@ def test_parse_answer_when_model_new_is_assigned_takes_it_and_a_mention_is_none(
 
 
 @pytest.mark.parametrize(
-    "piece", ["```", "`", "#", "## Performance Analysis\n", "\n", "```\n", " ", "**", "a", "```c\nx```\n"]
+    "piece",
+    ["```", "`", "#", "## Performance Analysis\n", "\n", "```\n", " ", "**", "a", "```c\nx```\n"]
+    + ["<think>\n", "<think>x</think>\n"],
 )
 def test_parse_answer_when_text_is_very_long_and_empty_ends(piece):
     # A quadratic parser would need an hour for this, not the seconds that the suite's own limit allows.
