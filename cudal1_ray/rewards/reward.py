@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -123,16 +124,21 @@ def reward_noise(verdict: Verdict, config: RewardsConfig) -> float:
     """Return the standard deviation that the measurement's noise gives a reward; 0.0 for a rejected candidate.
 
     The standard error of log(speedup) is the larger of that of the verdict's 95% interval and
-    `config.least_noise`; the reward's is half of its difference over one standard error to both sides of s.
+    `config.least_noise`; the reward's is half of its difference over one standard error to both sides of s. The whole
+    interval moves with s: part of the staged reward is paid for its lower end.
     """
     if not verdict.accepted or verdict.credited_speedup <= 0.0:
         return 0.0
     sigma = config.least_noise
     if 0.0 < verdict.speedup_low <= verdict.speedup_high:
         sigma = max(sigma, math.log(verdict.speedup_high / verdict.speedup_low) / (2 * NORMAL_95))
-    function, speedup = _function(config), verdict.credited_speedup
-    above = function(verdict, speedup * math.exp(sigma), config)
-    return abs(above - function(verdict, speedup * math.exp(-sigma), config)) / 2
+    function = _function(config)
+
+    def reward_at(factor: float) -> float:
+        moved = {name: getattr(verdict, name) * factor for name in ("credited_speedup", "speedup_low", "speedup_high")}
+        return function(dataclasses.replace(verdict, **moved), moved["credited_speedup"], config)
+
+    return abs(reward_at(math.exp(sigma)) - reward_at(math.exp(-sigma))) / 2
 
 
 def _function(config: RewardsConfig) -> RewardFunction:

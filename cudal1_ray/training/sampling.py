@@ -46,8 +46,12 @@ class EvaluatedSample:
 
     @property
     def truncated(self) -> bool:
-        """Return whether the completion was cut at its token limit before its code was complete."""
-        return self.completion.finish_reason == "length" and self.verdict.reasons == ("unparsable",)
+        """Return whether the completion was cut at its token limit before its code was complete.
+
+        Half a class can be Python: it builds, or fails as a finished one would, and is no attempt all the same.
+        """
+        cut = self.completion.finish_reason == "length" and not self.verdict.accepted
+        return cut and (self.answer.code is None or self.answer.open_ended)
 
     @property
     def copied(self) -> bool:

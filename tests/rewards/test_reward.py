@@ -198,6 +198,20 @@ def test_reward_when_the_problem_is_degenerate_is_void():
     assert verdict_reward(verdict, RewardsConfig(kind="speedup")) is None
 
 
+def test_reward_noise_when_the_intervals_lower_end_is_paid_is_not_lost():
+    # Without an own kernel ln(1 + low) is paid; with one that takes over a part of the work, the part depends on low.
+    plain = Verdict("p", "accepted", speedup=1.5, credited_speedup=1.5, speedup_low=1.49, speedup_high=1.51)
+    config = RewardsConfig(kind="staged", least_noise=0.01)
+    by_hand = math.log((1 + 1.49 * math.exp(0.01)) / (1 + 1.49 * math.exp(-0.01))) / 2
+    assert reward_noise(plain, config) == pytest.approx(by_hand) and by_hand > 0.005
+    tail = Verdict(
+        "p", "accepted", speedup=1.0, credited_speedup=1.0, speedup_low=0.999, speedup_high=1.001,
+        own_kernel=True, own_kernel_share=0.1,
+    )  # fmt: skip
+    # A share of 1 - 0.9 / 0.999 = 0.099, half of what pays in full, moves by 0.009 with 1% of speed.
+    assert reward_noise(tail, config) == pytest.approx(0.009 / 0.2 * (0.3 + math.log(2)), rel=0.15)
+
+
 def test_reward_noise_when_an_interval_is_given_follows_it_down_to_the_least():
     config = RewardsConfig(kind="speedup", least_noise=0.01)
     wide = dataclasses.replace(accepted(2.0), speedup_low=2.0 * math.exp(-0.196), speedup_high=2.0 * math.exp(0.196))

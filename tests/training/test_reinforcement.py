@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
 
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.learning import AlgorithmConfig
+from cudal1_ray.prompting import Prompt, parse_answer
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
+from cudal1_ray.rollout import Completion
 from cudal1_ray.training.reinforcement import policy_sequences, without_copies, without_noise
+from cudal1_ray.training.sampling import EvaluatedSample
 
 STEADY, SCATTERED = (2.0,) * 7, (1.0, 3.0) * 4
 
@@ -73,6 +77,29 @@ def test_fault_when_not_the_candidates_gets_no_advantage_and_changes_no_other(re
     assert rewards == [None, 2.0, 0.0] and advantages == [0.0, 1.0, -1.0] and len(sequences) == 2
 
 
+HALF = "class ModelNew(nn.Module):\n    def forward(self, x):\n        y = x * x"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "finish_reason", "truncated"),
+    [
+        ("## Performance Analysis\nIt is", Verdict.rejected("p", "unparsable"), "length", True),
+        (f"```python\n{HALF} +", Verdict.rejected("p", "unparsable"), "length", True),
+        (f"```python\n{HALF}", Verdict.rejected("p", "wrong_structure"), "length", True),
+        (f"```python\n{HALF}", Verdict.rejected("p", "wrong_structure"), "stop", False),
+        (f"```python\n{HALF}\n        return y", Verdict("p", "accepted", credited_speedup=1.0), "length", False),
+        (f"```python\n{HALF}\n```\nThis", Verdict.rejected("p", "wrong_structure"), "length", False),
+        (f"```python\n{HALF} +\n```\nThis", Verdict.rejected("p", "unparsable"), "length", False),
+    ],
+)
+def test_completion_when_cut_within_its_code_is_truncated_whatever_became_of_it(
+    text, verdict, finish_reason, truncated
+):
+    completion = Completion("r", 0, (1,), (-0.1,), text, 0, finish_reason)
+    sample = EvaluatedSample(0, 0, Prompt("p", "do it"), (1,), completion, parse_answer(text), verdict)
+    assert sample.truncated is truncated
+
+
 def test_completions_when_truncated_are_kept_masked_or_penalised_as_configured():
     batch = [evaluated_sample(0, 2.0), evaluated_sample(0, 0.0, reasons=("unparsable",), truncated=True)]
     for truncated, expected in (("keep", 0.0), ("mask", None), ("penalise", -0.5)):
@@ -115,3 +142,19 @@ def test_speedups_when_within_the_noise_teach_nothing_and_a_clear_difference_doe
     assert advantages == [0.0, 0.0]
     _, advantages, _ = policy_sequences([evaluated_sample(0, 1.0), evaluated_sample(0, 1.2)], SPEEDUP, GRPO, None)
     assert advantages == pytest.approx([-1.0, 1.0])
+
+
+@pytest.mark.parametrize("own_kernel", [False, True])
+def test_staged_rewards_when_speedups_differ_by_noise_are_a_tie(own_kernel):
+    staged = RewardsConfig(kind="staged")
+
+    def group(*speedups: float) -> list[SimpleNamespace]:
+        samples = [evaluated_sample(0, speedup) for speedup in speedups]
+        for sample, speedup in zip(samples, speedups, strict=True):
+            interval = {"speedup_low": speedup * 0.99, "speedup_high": speedup * 1.01}
+            kernel = {"own_kernel": own_kernel, "own_kernel_share": 0.1 * own_kernel}
+            sample.verdict = dataclasses.replace(sample.verdict, **interval, **kernel)
+        return samples
+
+    assert policy_sequences(group(1.5, 1.51), staged, GRPO, None)[1] == [0.0, 0.0]
+    assert policy_sequences(group(1.5, 1.6), staged, GRPO, None)[1] == pytest.approx([-1.0, 1.0])
