@@ -81,6 +81,10 @@ HOW_IT_IS_RUN = (
 )
 
 
+# Of the keys above, those that what is prepared before the first step is made from.
+PREPARED_FROM = ("init_from", "policy.path", "policy.adapter", "problems.path")
+
+
 @dataclass(frozen=True)
 class Change:
     """A key whose value differs from the run's."""
@@ -139,13 +143,16 @@ def later_stage(run: Path, stage: str, stages: tuple[str, ...]) -> str:
 def begin_anew(run: Path, changed: list[Change]) -> None:
     """Remove what a start that finished no step has left behind and the new settings would not have made.
 
-    The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts.
+    The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts, and an
+    adapter, which may have come with an unpacked run.
     """
     keys = [change.key for change in changed]
     names = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
     names += ["tb", "report"]
     if any(key == "seed" or key.startswith(("policy.", "problems.", "init_from")) for key in keys):
-        names += ["policy", "policy.json", "adapter"]
+        names += ["policy", "policy.json"]
+    if any(key == "init_from" or key.startswith("policy.") and key != "policy.path" for key in keys):
+        names.append("adapter")
     if any(key.startswith(("evaluation.", "problems.")) for key in keys):
         names.append("verdicts.jsonl")
     for name in names:

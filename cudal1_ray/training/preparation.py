@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cudal1_ray.config import STAGES, Config
+from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
@@ -58,17 +58,18 @@ def settle_adapter(config: Config) -> None:
     run = RunFolder(Path(config.runs_dir) / config.name)
     latest = CheckpointStore(run.checkpoints, keep=1).latest()
     init_from = Path(config.init_from).expanduser() if config.init_from else None
+    source = Path(config.policy.adapter).expanduser() if config.policy.adapter else init_from
     folder: Path | None = None
     if latest is not None:
         folder = latest.adapter if is_adapter_folder(latest.adapter) else None
+    elif source is not None and is_adapter_folder(source):  # before the run's copy, which may be of a corrected setting
+        folder = source
     elif run.adapter.is_dir():
         folder = run.adapter
     elif config.policy.adapter:
-        folder = Path(config.policy.adapter)
-    elif init_from is not None and is_adapter_folder(init_from):
-        folder = init_from
+        folder = source
     elif init_from is not None:
-        origin = _origin(init_from, config.stage if config.stage != "all" else STAGES[0])
+        origin = _origin(init_from, stages_of(config)[0])
         folder = origin.adapter if origin is not None and is_adapter_folder(origin.adapter) else None
     if folder is not None:
         config.policy = with_adapter_shape(config.policy, folder)
@@ -130,6 +131,8 @@ def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Check
         UserError: when there is none and the policy is made from scratch.
     """
     if CheckpointStore(run.checkpoints, keep=1).latest() is not None:
+        return None
+    if run.adapter.is_dir() and not config.policy.adapter:  # taken from init_from, which may be elsewhere by now
         return None
     if config.init_from:
         return _origin(Path(config.init_from).expanduser(), first_stage)

@@ -82,7 +82,7 @@ class RunFolder:
         """
         refused = [change for change in changed if not change.allowed]
         if not continuation.has_finished_step(self.path):
-            if refused:
+            if refused or any(change.key in continuation.PREPARED_FROM for change in changed):
                 continuation.begin_anew(self.path, changed)
             return
         for change in refused:

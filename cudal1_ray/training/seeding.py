@@ -31,7 +31,7 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
         UserError: naming the source, when it holds no candidate with a speedup for them.
     """
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
-    folder = RunFolder(Path(source)).exemplars
+    folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
         exemplars = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
     else:

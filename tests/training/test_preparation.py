@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
-from cudal1_ray.training.preparation import origin_checkpoint, prepare_run
+from cudal1_ray.training.preparation import origin_checkpoint, prepare_run, settle_adapter
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -124,3 +125,64 @@ def test_model_folder_when_linked_must_be_the_same_where_the_run_goes_on(tmp_pat
     shutil.rmtree(tmp_path / "moved")
     with pytest.raises(UserError, match="not the policy that .* began with"):
         prepared_with("other")
+
+
+def test_policy_when_corrected_before_a_finished_step_is_the_one_that_is_prepared(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(name.encode())
+    base = [f"runs_dir={tmp_path}", "name=new", "recipe=none", "stage=contrastive"]
+
+    def started(*overrides):
+        config = load_config([*base, *overrides])
+        run = RunFolder.open(config)
+        prepare_run(config, run, [], "contrastive")
+        return run
+
+    started(f"policy.path={tmp_path}/one").assessments.write_text("{}\n")  # of the wrong policy
+    run = started(f"policy.path={tmp_path}/other")
+    assert run.policy.resolve() == tmp_path / "other" and not run.assessments.exists()
+    origin, codes = finished_run(tmp_path)
+    run = started(f"policy.path={tmp_path}/other", f"init_from={origin.path}")
+    assert run.policy.resolve() == origin.policy.resolve() and len(ExemplarBuffer.open(run.exemplars)) == 2
+    run = started(f"policy.path={tmp_path}/other")
+    assert run.policy.resolve() == tmp_path / "other" and not run.exemplars.exists()
+
+
+def test_adapter_when_corrected_before_a_finished_step_is_the_one_that_is_read(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
+    for rank in (4, 8):
+        (tmp_path / f"rank{rank}").mkdir()
+        (tmp_path / f"rank{rank}" / "adapter_config.json").write_text(f'{{"r": {rank}, "lora_alpha": 16}}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    base = [f"runs_dir={tmp_path}", "name=new", "recipe=none", "stage=contrastive", f"policy.path={tmp_path}/model"]
+
+    def started(key, adapter):
+        config = load_config([*base, f"{key}={adapter}"])
+        settle_adapter(config)
+        run = RunFolder.open(config)
+        prepare_run(config, run, [], "contrastive")
+        return config.policy.lora_rank, json.loads((run.adapter / "adapter_config.json").read_text())["r"]
+
+    assert started("policy.adapter", tmp_path / "rank4") == (4, 4)
+    assert started("policy.adapter", "~/rank8") == (8, 8)
+    assert started("init_from", tmp_path / "rank4") == (4, 4)
+    shutil.rmtree(tmp_path / "rank4")  # the run is continued elsewhere, with what it took along
+    assert started("init_from", tmp_path / "rank4") == (4, 4)
+
+
+def test_rank_when_several_stages_begin_from_another_run_is_that_of_its_checkpoint(tmp_path):
+    origin, _ = finished_run(tmp_path)
+    adapter = origin.checkpoints / "self_supervised-final" / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 16}')
+
+    def rank(stage):
+        base = [f"runs_dir={tmp_path}", "name=new", "recipe=none", "policy.path=x"]
+        config = load_config([*base, f"stage={stage}", f"init_from={origin.path}"])
+        settle_adapter(config)
+        return config.policy.lora_rank
+
+    assert rank("contrastive") == rank("self_supervised+contrastive") == 4
+    assert rank("sft+contrastive") == rank("all") == 0  # stage 1 begins from that run's initial policy
