@@ -195,3 +195,33 @@ def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(
         evaluator.config.device = "cuda"
         verdict = evaluator._with_room_if_needed(large(), HONEST, Extensions(), 0.0)
     assert verdict.reasons == ("wrong_output",) and had_room == tried
+
+
+SHORT = "(_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory'))"
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        large(factor=f"(2.0 if x.dtype is not torch.float64 else {SHORT})"),  # the exact outputs
+        large(f"torch.randn(768, 1024) if not torch.utils._python_dispatch._len_torch_dispatch_stack() else {SHORT}"),
+    ],
+    ids=["exact", "plan"],
+)
+def test_opening_when_memory_is_short_beside_others_is_done_again_without_them(tmp_path, monkeypatch, problem):
+    monkeypatch.setattr(opening, "may_draw", lambda device, nbytes: True)
+    config, had_room = quick_config(), []
+    attempt = Evaluator._attempt
+
+    def attempted(evaluator, *arguments, has_room):
+        had_room.append(has_room)
+        return attempt(evaluator, *arguments, has_room=has_room)
+
+    monkeypatch.setattr(Evaluator, "_attempt", attempted)
+    monkeypatch.setattr(evaluator_module, "_PAUSE_S", 0.0)
+    with Evaluator(config, turns_file=str(tmp_path / "turns")) as evaluator:
+        verdict = evaluator.evaluate(problem, HONEST)
+        (session,) = evaluator._problems._sessions.values()
+    assert verdict.accepted, verdict  # what could not be had alone either is done without
+    assert had_room == [False, True]
+    assert (session.variation == "drawn") == ("dispatch" not in problem.source)

@@ -208,6 +208,7 @@ class Open(Request):
     coarse_products: bool
     eval_mode: bool
     resets_tf32: bool
+    alone: bool  # no other evaluator uses the device: memory that is short now will be so again
 
 
 class Traits(Struct):

@@ -85,7 +85,9 @@ class _Recorder(TorchDispatchMode):
 
 
 def record(get_inputs: Callable[[], Any]) -> bytes:
-    """Return the plan of `get_inputs`, as `Drawing` reads it; raise NotDrawable where there is none."""
+    """Return the plan of `get_inputs`, as `Drawing` reads it; raise NotDrawable where there is none, and a lack of
+    memory as it is.
+    """
     recorder = _Recorder()
     try:
         with recorder, torch.no_grad():
@@ -94,7 +96,7 @@ def record(get_inputs: Callable[[], Any]) -> bytes:
         if not tensors_in(inputs) or tensors_in(planned):
             raise NotDrawable("an input that no operator makes")
         return pickle.dumps((recorder.steps, planned))
-    except NotDrawable:
+    except (NotDrawable, torch.OutOfMemoryError):
         raise
     except Exception as error:  # errors of a `get_inputs` that cannot run under a dispatch mode
         raise NotDrawable(f"{type(error).__name__}: {error}") from None

@@ -73,6 +73,7 @@ class Maker(Contestant):
         self._structure: InputStructure | None = None
         self._computed: Any = None
         self._draws_on_cpu = False
+        self._alone = True
         self._hides = False  # whether its outputs hide errors
         self._cancels_anyway = False  # whether rounding is large even in the outputs of its own inputs
         self._calculates_coarsely = True  # whether any of its operators may run in TF32
@@ -88,7 +89,7 @@ class Maker(Contestant):
         the answer: the model could be built on the device itself.
         """
         self.open_device(request.device)
-        self._coarse_products = request.coarse_products
+        self._coarse_products, self._alone = request.coarse_products, request.alone
         module = execute(request.source, self.scratch, "reference")
         self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
         self.device.seed(request.seed)
@@ -147,7 +148,8 @@ class Maker(Contestant):
             try:
                 native = self._run(self.model, self._on_device(self._own(seed + 1)), 7)
                 usable = finite(native) and not (hold and self._is_inexact(native, seed + 1))
-            except Exception:  # weights that do not suit the model, such as a matrix that is no longer definite
+            except Exception as error:  # weights that do not suit the model, such as a matrix no longer definite
+                self._raise_shortage(error)
                 if noise:
                     continue
                 raise
@@ -184,7 +186,8 @@ class Maker(Contestant):
                     return b""
                 if any(tensor.device.type != self.device.name for tensor in tensors_in(drawn)):
                     return b""
-        except (NotDrawable, torch.OutOfMemoryError):
+        except (NotDrawable, torch.OutOfMemoryError) as error:
+            self._raise_shortage(error)
             return b""
         return plan
 
@@ -199,7 +202,8 @@ class Maker(Contestant):
         tensors, arguments = tensors_in(inputs), self._on_device(inputs)
         try:
             native = self._run(copied(self.model), arguments, request.model_seed)
-        except Exception:
+        except Exception as error:
+            self._raise_shortage(error)
             if own:
                 raise
             return _SKIPPED
@@ -244,7 +248,8 @@ class Maker(Contestant):
         started = time.monotonic()
         try:
             exact = self._run_exact(self._exact, inputs, seed, native)
-        except Exception:  # an operation without a double-precision form; the tolerance is wider then
+        except Exception as error:  # an operation without a double-precision form; the tolerance is wider then
+            self._raise_shortage(error)
             exact = None
         slow = time.monotonic() - started > _SLOW_TWIN_S
         if slow:
@@ -286,6 +291,13 @@ class Maker(Contestant):
             trial.coarse, trial.mutated, in_order(trial.native),
         )  # fmt: skip
 
+    def _raise_shortage(self, error: Exception) -> None:
+        """Raise `error` if it reports a lack of memory that others on the device may have caused: what it spoils, such
+        as an exact output, would be missing whenever the opened problem is used. It is opened again without them.
+        """
+        if isinstance(error, torch.OutOfMemoryError) and not self._alone:
+            raise error
+
     def _own(self, seed: int) -> Any:
         """Return the problem's inputs, with the numbers and texts of the first draw, which candidates receive."""
         drawn = self._drawn(seed)
@@ -298,7 +310,8 @@ class Maker(Contestant):
             try:
                 with torch.device(self.device_name):
                     return self._get_inputs()
-            except Exception:  # get_inputs uses numpy, an explicit generator or the like
+            except Exception as error:  # get_inputs uses numpy, an explicit generator or the like
+                self._raise_shortage(error)
                 self._draws_on_cpu = True
         self.device.seed(seed)
         return self._get_inputs()
@@ -327,7 +340,8 @@ class Maker(Contestant):
         """
         try:
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
-        except Exception:
+        except Exception as error:
+            self._raise_shortage(error)
             torch.set_default_dtype(torch.float64)
             try:
                 exact = self._run(copied(twin), self._on_device(inputs, double=True), seed)
@@ -344,7 +358,8 @@ class Maker(Contestant):
         try:
             outputs = self._run(copied(self._exact), self._on_device(input_kinds.nudged(inputs), double=True), seed)
             return input_kinds.is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
-        except Exception:  # other sizes, such as those of elements selected by value
+        except Exception as error:  # other sizes, such as those of elements selected by value
+            self._raise_shortage(error)
             return False
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[tuple[float, float]]:
@@ -365,7 +380,8 @@ class Maker(Contestant):
     def _double(self) -> Any:
         try:
             return copied(self.model).double()
-        except Exception:  # a model that cannot be copied or converted has no exact twin
+        except Exception as error:  # a model that cannot be copied or converted has no exact twin
+            self._raise_shortage(error)
             return None
 
     def _is_inexact(self, native: Any, seed: int) -> bool:

@@ -139,7 +139,7 @@ class _Opening:
         request = Open(
             problem.source, self.seed, self.model_seed, device_settings(config),
             coarse_products=coarse or coarse_products(config.against, config.device),
-            eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
+            eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config), alone=has_room,
         )  # fmt: skip
         self.opened: Opened = maker.ask(request, config.limits.load_timeout_s, doing="the reference's construction")
         size = self.opened.io_bytes

@@ -98,7 +98,7 @@ def test_gpu_when_looked_for_in_the_sandbox_needs_no_file_outside_it(server_at, 
     try:
         device = DeviceSettings("cuda", 1)
         if role == "maker":
-            message = Open("", 1, 1, device, coarse_products=False, eval_mode=False, resets_tf32=False)
+            message = Open("", 1, 1, device, coarse_products=False, eval_mode=False, resets_tf32=False, alone=True)
         else:
             opened = Opened([], b"", [], b"", flat=True, in_place=False, nbytes=0, io_bytes=0)
             message = Load(
