@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose
 from omegaconf import OmegaConf
 
+from cudal1_ray.cli import main
 from cudal1_ray.config import Config, check_config, composing, config_dir, load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ServingConfig
-from cudal1_ray.training.preflight import check_corpora, check_run
+from cudal1_ray.training.preflight import check_corpora, check_gpus, check_run
 
 
 def test_configuration_when_nothing_is_given_is_the_demo():
@@ -85,6 +89,27 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
 def test_settings_when_they_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
     with pytest.raises(UserError, match=named):
         check_run(load_config(overrides))
+
+
+def test_roles_when_they_want_a_gpu_and_none_is_here_are_named_before_a_policy_is_prepared(tmp_path, capsys):
+    if torch.cuda.device_count():
+        pytest.skip("there is a GPU here")
+    problem = tmp_path / "level1" / "1_gelu.py"
+    problem.parent.mkdir()
+    shutil.copyfile(Path(__file__).parents[1] / "examples" / "problem.py", problem)
+    settings = ["problems=kernelbench_folder", f"problems.path={tmp_path}", "problems.held_out_fraction=0.0"]
+    settings += [
+        "policy.path=someone/not-there",
+        "sft.corpus=",
+        "prompting.related_from=",
+        f"runs_dir={tmp_path}",
+        "name=x",
+    ]
+    assert main(["train", "recipe=kernelbench_one_gpu", *settings]) == 2
+    assert "rollout, evaluator, learner want a GPU" in capsys.readouterr().err
+    for elsewhere in (["cluster.address=host:6379"], ["cluster.num_gpus=1"]):
+        check_gpus(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", *elsewhere]))
+    check_gpus(load_config([]))
 
 
 @pytest.mark.parametrize(

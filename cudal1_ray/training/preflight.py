@@ -89,6 +89,24 @@ def check_devices(config: Config) -> None:
             )
 
 
+def check_gpus(config: Config) -> None:
+    """Check that PyTorch sees a GPU where the Ray that is started here is to give roles one. Ray itself is asked later,
+    when the policy may have been downloaded.
+
+    Raises:
+        UserError: naming the roles.
+    """
+    import torch
+
+    cluster = config.cluster
+    roles = [name for name in ("rollout", "evaluator", "learner") if getattr(cluster, name).num_gpus > 0]
+    if roles and not cluster.address and cluster.num_gpus is None and torch.cuda.device_count() == 0:
+        raise UserError(
+            f"cluster: {', '.join(roles)} want a GPU, and PyTorch sees none here; give cluster.address=HOST:PORT of a "
+            "Ray cluster that has them, or a recipe for CPUs (recipe=demo, my_problems_cpu)"
+        )
+
+
 def check_groups(config: Config) -> None:
     """Check that a completion is compared with others where the algorithm takes advantages within a group.
 

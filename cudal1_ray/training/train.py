@@ -21,7 +21,7 @@ from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.pipeline import check_overlap
 from cudal1_ray.training.policy_assessment import take_policy
-from cudal1_ray.training.preflight import check_corpora, check_run
+from cudal1_ray.training.preflight import check_corpora, check_gpus, check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import idle_line
@@ -91,6 +91,7 @@ def _run_stages(
     from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
     from cudal1_ray.actors.placement import connect
 
+    check_gpus(config)
     stopper.listen()
     progress.note("preparing the policy, starting Ray")
     with ThreadPoolExecutor(1, "prepare") as beside:  # each takes some seconds
