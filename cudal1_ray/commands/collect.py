@@ -20,12 +20,13 @@ from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import describe_machine
-from cudal1_ray.evaluation.reasons import PROBLEM_FAULTS
+from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
 from cudal1_ray.files import JsonLines, replacing
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
+from cudal1_ray.prompting.related import related_kernels
 from cudal1_ray.rollout import derive_seed
 from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.optimize.evaluators import Evaluators
@@ -102,7 +103,7 @@ class Collection:
 
     def __init__(self, config: Config, problems: Sequence[Problem], attempts: JsonLines, console: Console) -> None:
         self._config, self._settings = config, config.collect
-        self._attempts, self._console = attempts, console
+        self._problems, self._attempts, self._console = problems, attempts, console
         self.open = {problem.problem_id: problem for problem in problems}
         self._asked: Counter[str] = Counter()
         self._successes: dict[str, set[str]] = defaultdict(set)
@@ -116,12 +117,16 @@ class Collection:
         self._policy, self._evaluators = policy, evaluators
         evaluation = self._config.evaluation
         machine, rules = describe_machine(evaluation.device), rules_in_force(evaluation)
-        self._prompts = PromptBuilder(self._config.prompting, policy.count_tokens, machine, rules)
+        related = related_kernels(self._config.prompting, self._problems)
+        self._prompts = PromptBuilder(self._config.prompting, policy.count_tokens, machine, rules, related)
         while self.open:
             prompts = [(problem, prompt) for problem in self.open.values() if (prompt := self._prompt(problem))]
             self.open = {problem.problem_id: problem for problem, _ in prompts}
             requests = [
-                (problem, prompt, again) for again in range(self._settings.at_once) for problem, prompt in prompts
+                (problem, prompt, again)
+                for again in range(self._settings.at_once)
+                for problem, prompt in prompts
+                if self._asked[problem.problem_id] + again < self._settings.attempts
             ]
             if self._policy.holds_device:  # nothing is measured while the policy computes on the same device
                 seed = derive_seed(self._config.seed, "round", len(self._attempts)) >> 33
@@ -180,19 +185,25 @@ class Collection:
         self._console.print(f"{problem.problem_id}: attempt {self._asked[problem.problem_id]}: {outcome}")
 
     async def _verdict(self, problem: Problem, code: str) -> Verdict:
-        """Return the evaluator's verdict, once for each distinct candidate."""
+        """Return the evaluator's verdict, once for each distinct candidate; a momentary one is asked for again."""
         identity = exemplar_id(problem.problem_id, code)
-        if identity not in self._verdicts:
-            best = self._buffer.best(problem.problem_id)
-            evaluation = asyncio.to_thread(self._evaluators.evaluate, problem, code, best.speedup if best else 0.0)
-            self._verdicts[identity] = await evaluation
-        return self._verdicts[identity]
+        if identity in self._verdicts:
+            return self._verdicts[identity]
+        best = self._buffer.best(problem.problem_id)
+        evaluation = asyncio.to_thread(self._evaluators.evaluate, problem, code, best.speedup if best else 0.0)
+        verdict = await evaluation
+        self._keep(identity, verdict)
+        return verdict
+
+    def _keep(self, identity: str, verdict: Verdict) -> None:
+        if not MOMENTARY & set(verdict.reasons):
+            self._verdicts.setdefault(identity, verdict)
 
     def _count(self, row: dict[str, Any]) -> None:
         verdict, problem_id = Verdict.from_dict(row["verdict"]), row["problem"]
         self._asked[problem_id] += 1
         if row["code"]:
-            self._verdicts.setdefault(exemplar_id(problem_id, row["code"]), verdict)
+            self._keep(exemplar_id(problem_id, row["code"]), verdict)
         if verdict.accepted:
             exemplar = Exemplar.new(problem_id, row["code"], verdict.credited_speedup)
             self._buffer.insert([exemplar])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from cudal1_ray.cli import main
-from cudal1_ray.problems import load_corpus, read_corpus
+from cudal1_ray.commands.collect import Collection
+from cudal1_ray.config import load_config
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.hardware import Machine
+from cudal1_ray.files import JsonLines
+from cudal1_ray.problems import load_corpus, load_problems, read_corpus
 from cudal1_ray.prompting import render_answer
+from cudal1_ray.rollout.endpoint import WrittenText
 from tests.checking.chat_server import chat_server
 from tests.measured_once import MEASURED_ONCE
 
@@ -54,6 +63,72 @@ def test_collect_when_stopped_goes_on_and_writes_a_corpus(tmp_path, capsys):
     assert {entry.code for entry in read_corpus(str(out))} == {first["code"] + "\n", second["code"] + "\n"}
     rows = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
     assert [row["verdict"]["reasons"] for row in rows[:2]] == [["unparsable"], ["wrong_output"]]
+
+
+class ScriptedPolicy:
+    """A policy that answers every prompt with one text."""
+
+    holds_device = False
+    prompts: list[str]
+
+    def __init__(self, text: str) -> None:
+        self._text, self.prompts = text, []
+
+    def count_tokens(self, text: str) -> int:
+        return len(text) // 3
+
+    async def write(self, prompts, temperature):
+        self.prompts += [prompt for prompt, _ in prompts]
+        return [WrittenText(self._text, 10, "stop") for _ in prompts]
+
+
+class ScriptedEvaluators:
+    """Evaluators that are out of order at first."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+
+    def evaluate(self, problem, code, best_speedup):
+        self._failures -= 1
+        if self._failures >= 0:
+            return Verdict.rejected(problem.problem_id, "evaluator_error", "out of order")
+        return Verdict(problem.problem_id, "accepted", speedup=1.5, credited_speedup=1.5)
+
+
+def collected(folder, policy, evaluators, *overrides):
+    """Return the verdicts of a collection for one problem."""
+    config = load_config(["policy=endpoint", "problems.ids=[swish_chain_1]", *overrides])
+    attempts = JsonLines(folder / "attempts.jsonl")
+    collection = Collection(config, load_problems(config.problems), attempts, Console(quiet=True))
+    asyncio.run(collection.run(policy, evaluators))
+    return [Verdict.from_dict(row["verdict"]) for row in attempts]
+
+
+def test_collect_when_asking_several_at_once_makes_no_more_attempts_than_are_allowed(tmp_path):
+    verdicts = collected(tmp_path, ScriptedPolicy("no code"), None, "collect.attempts=5", "collect.at_once=2")
+    assert [verdict.reasons for verdict in verdicts] == [("unparsable",)] * 5
+    verdicts = collected(tmp_path, ScriptedPolicy("no code"), None, "collect.attempts=6", "collect.at_once=4")
+    assert len(verdicts) == 6
+
+
+def test_candidate_when_the_evaluator_failed_is_evaluated_again(tmp_path):
+    policy, settings = ScriptedPolicy(RIGHT[0]), ("collect.at_once=1", "collect.successes=1")
+    verdicts = collected(tmp_path, policy, ScriptedEvaluators(1), "collect.attempts=1", *settings)
+    assert [verdict.accepted for verdict in verdicts] == [False]
+    verdicts = collected(tmp_path, policy, ScriptedEvaluators(1), "collect.attempts=9", *settings)
+    assert [verdict.accepted for verdict in verdicts] == [False, False, True]
+
+
+def test_collect_when_prompts_show_related_kernels_takes_them_from_the_corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr("cudal1_ray.commands.collect.describe_machine", lambda device: Machine("a GPU", on_gpu=True))
+    policy = ScriptedPolicy("no code")
+    settings = ["prompting.style=full", "prompting.max_prompt_tokens=9000", "collect.attempts=1"]
+    entry = next(entry for entry in load_corpus() if entry.problem_id == "swish_chain_2")
+    table = {"problem": [entry.problem_id], "code": [entry.code], "speedup": [2.5]}
+    pq.write_table(pa.table(table), tmp_path / "related.parquet")
+    settings += ["problems.ids=[swish_chain_1,swish_chain_2]", f"prompting.related_from={tmp_path}/related.parquet"]
+    collected(tmp_path, policy, None, *settings)
+    assert sum("2.50x there" in prompt for prompt in policy.prompts) == 1  # not for its own problem
 
 
 def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
