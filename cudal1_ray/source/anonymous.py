@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 from cudal1_ray.source.normal_form import bare_code
@@ -30,6 +31,35 @@ def tokens(code: str) -> list[str]:
     return [token for token in _TOKEN.findall(text) if token not in _NOISE]
 
 
+def same_except_names(code: str, other: str) -> bool:
+    """Return whether two codes differ in nothing but the names that they bind: one takes the other's place everywhere.
+
+    Comments and formatting aside; numbers, strings and names within inline CUDA and C++ have to be the same.
+    """
+    words, others = _words(code), _words(other)
+    pairs = set(zip(words, others, strict=False))
+    renamed = {pair for pair in pairs if pair[0] != pair[1]}
+    if len(words) != len(others) or any(len(set(side)) < len(pairs) for side in zip(*pairs, strict=True)):
+        return False
+    if not renamed:
+        return True
+    ours, theirs = (set(side) for side in zip(*renamed, strict=True))
+    return ours <= _own_names(code) and theirs <= _own_names(other) and tokens(code) == tokens(other)
+
+
+@functools.lru_cache(maxsize=1024)
+def _words(code: str) -> tuple[str, ...]:
+    return tuple(_TOKEN.findall(bare_code(code)))
+
+
+def _own_names(code: str) -> set[str]:
+    """Return the names that the code binds, attributes of `self` included; none of text that is not Python."""
+    try:
+        return _Anonymous(parse(code)).names
+    except (SyntaxError, RecursionError):
+        return set()
+
+
 def without_inputs(reference: str) -> str:
     """Return the text of a problem without `get_inputs()` and `get_init_inputs()`; as it is when it is not Python."""
     try:
@@ -42,7 +72,9 @@ def without_inputs(reference: str) -> str:
 
 
 class _Anonymous(ast.NodeTransformer):
-    """Replaces what an author may name as he likes; `result` is the tree without the imports it has resolved."""
+    """Replaces what an author may name as he likes; `result` is the tree without the imports it has resolved,
+    `names` are those that it binds.
+    """
 
     def __init__(self, tree: ast.Module) -> None:
         self._aliases: dict[str, str] = {}
@@ -51,6 +83,7 @@ class _Anonymous(ast.NodeTransformer):
         for node in ast.walk(tree):
             self._collect(node)
         self._own -= {"forward"}
+        self.names = {*self._bound, *self._own, *self._aliases}
         self.result = ast.fix_missing_locations(self.visit(tree))
 
     def _collect(self, node: ast.AST) -> None:

@@ -7,6 +7,7 @@ Everything finished is on disk before it counts, so that an interrupted step goe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Answer, Prompt, parse_answer
+from cudal1_ray.prompting.code_blocks import find_blocks
 from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
+from cudal1_ray.source.anonymous import same_except_names
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.in_flight import InFlight, StepInFlight
 from cudal1_ray.training.journal import VerdictJournal
@@ -55,9 +58,22 @@ class EvaluatedSample:
 
     @property
     def copied(self) -> bool:
-        """Return whether the candidate is one of the exemplars that its prompt shows, comments and formatting aside."""
-        code = self.answer.code
-        return bool(code) and exemplar_id(self.prompt.problem_id, code) in self.prompt.exemplar_ids
+        """Return whether the candidate is one of the exemplars that its prompt shows; comments, formatting and the
+        names that it binds aside.
+        """
+        code, prompt = self.answer.code, self.prompt
+        if not code or not prompt.exemplar_ids:
+            return False
+        if exemplar_id(prompt.problem_id, code) in prompt.exemplar_ids:
+            return True
+        return any(same_except_names(code, exemplar) for exemplar in _exemplars_of(prompt))
+
+
+@functools.lru_cache(maxsize=256)
+def _exemplars_of(prompt: Prompt) -> tuple[str, ...]:
+    """Return the code of the exemplars that a prompt shows."""
+    blocks = (block.text for block in find_blocks(prompt.text.split("\n")))
+    return tuple(code for code in blocks if exemplar_id(prompt.problem_id, code) in prompt.exemplar_ids)
 
 
 @dataclass(frozen=True)

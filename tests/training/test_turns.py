@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.prompting import Answer, Prompt, PromptBuilder, PromptingConfig
 from cudal1_ray.rollout import Completion
@@ -154,3 +156,29 @@ def test_candidate_when_a_prompt_has_no_room_for_it_is_not_asked_again(tmp_path)
     run_stage(session)
     assert not any("turn" in request_id for request_id in session.crew.rollouts.asked)
     assert len(session.metrics.lines) == STEPS
+
+
+EXEMPLAR_CODE = (
+    "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.clone() * 2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "copied"),
+    [
+        (EXEMPLAR_CODE, True),
+        (EXEMPLAR_CODE.replace("x.clone", "x . clone") + "# mine", True),
+        (EXEMPLAR_CODE.replace("x", "values"), True),
+        (EXEMPLAR_CODE.replace("clone", "detach"), False),
+        (EXEMPLAR_CODE.replace("* 2", "* 4"), False),
+        (None, False),
+    ],
+)
+def test_candidate_when_it_is_an_exemplar_of_its_prompt_is_a_copy_under_any_names(code, copied):
+    exemplar = Exemplar.new("p", EXEMPLAR_CODE, 2.0)
+    builder = PromptBuilder(PromptingConfig(style="full", max_prompt_tokens=4000), lambda text: len(text) // 3)
+    prompt = builder.contrastive(parse_problem(SOURCE, "p"), Selection((exemplar,), (1.0,), "bucket"))
+    assert prompt.exemplar_ids == (exemplar.exemplar_id,)
+    sample = evaluated_sample(accepted(2.0), code)
+    assert dataclasses.replace(sample, prompt=prompt).copied is copied
+    assert not sample.copied  # its prompt shows nothing
