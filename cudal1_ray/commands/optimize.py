@@ -71,10 +71,12 @@ def optimize_file(
 def _run_here(problem: Problem, overrides: list[str], progress: JobProgress) -> dict[str, Any]:
     from cudal1_ray.prompting import PromptTooLong
     from cudal1_ray.serving import load_serving_config
+    from cudal1_ray.serving.config import check_gpus
     from cudal1_ray.serving.optimize.local import optimize_here
     from cudal1_ray.serving.optimize.rounds import ModuleFault
 
     config = load_serving_config(overrides)
+    check_gpus(config)
     progress.begin(config.optimize.rounds, config.optimize.samples_per_round)
     try:
         return optimize_here(config, problem, progress)
@@ -111,7 +113,7 @@ def _read(module: Module, path: Path) -> Problem:
         raise UserError(f"{path.parent}: cannot be written, and what is found is saved beside {path.name}")
     inputs = Arguments.parse(module.inputs, "--inputs") if module.inputs else None
     init_inputs = Arguments.parse(module.init_inputs, "--init") if module.init_inputs else None
-    source = complete_module(text, inputs, init_inputs, module.class_name, origin=str(path))
+    source = complete_module(text, inputs, init_inputs, module.class_name, origin=str(path), option="--inputs")
     return parse_problem(source, "module", origin=str(path), name=path.stem)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.serving.access.keys import KeyFile
-from cudal1_ray.serving.config import ENDPOINT
+from cudal1_ray.serving.config import ENDPOINT, check_gpus
 from cudal1_ray.uncollected import uncollected
 
 KEYS = "security.keys_file="
@@ -37,6 +37,8 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
         return 0
     if config.policy.path == ENDPOINT:
         raise UserError(f"policy={ENDPOINT}: the model is served at {config.policy.url} already; give a model folder")
+    if config.address is None:
+        check_gpus(config)
     return _run(config, Console(highlight=False))
 
 

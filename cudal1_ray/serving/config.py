@@ -277,6 +277,26 @@ def check_serving_config(config: ServingConfig) -> None:
     config.exemplars.validate()
 
 
+def check_gpus(config: ServingConfig) -> None:
+    """Check that PyTorch sees a GPU where engine or evaluator of this machine are to compute on one. Without one a
+    replica would wait for its place until its start timeout is over.
+
+    Raises:
+        UserError: naming the settings.
+    """
+    import torch
+
+    devices = {"evaluation.device": config.evaluation.device}
+    if config.policy.path != ENDPOINT:
+        devices = {"rollout.device": config.rollout.device} | devices
+    on_gpus = [f"{key}={device}" for key, device in devices.items() if device.startswith("cuda")]
+    if on_gpus and torch.cuda.device_count() == 0:
+        raise UserError(
+            f"{', '.join(on_gpus)}: PyTorch sees no GPU here; take serving=cpu (`cudal1 serve` takes "
+            "address=HOST:PORT of a Ray cluster that has GPUs, too)"
+        )
+
+
 def _local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

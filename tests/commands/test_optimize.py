@@ -101,7 +101,7 @@ def test_completions_without_a_program_are_named_when_no_candidate_was_tried(com
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda a: a, "no get_inputs"),
+        (lambda a: a, "no get_inputs(), so give example inputs (--inputs)"),
         (lambda a: [*a, "--inputs", "randn(4, 8)"], "'width' is missing"),
         (lambda a: [*a, *MODULE_ARGUMENTS, "--class", "Other"], "no top-level class 'Other'"),
         (lambda a: [*a, *MODULE_ARGUMENTS, "policy=runs/demo"], "policy=runs/demo: with --server only optimize.rounds"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import yaml
 
+from cudal1_ray.cli import main
 from cudal1_ray.commands.serve import start_line
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import load_serving_config
-from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig
+from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig, check_gpus
 
 
 @pytest.fixture
@@ -30,6 +32,18 @@ def test_run_when_served_has_the_settings_it_was_trained_with(run):
     assert config.rollout.max_model_len == 600
     overridden = load_serving_config([f"policy={run}", "prompting.style=compact", "policy.name=other"])
     assert (overridden.prompting.style, overridden.policy.name) == ("compact", "other")
+
+
+def test_gpu_when_a_preset_wants_one_and_none_is_here_is_named_before_anything_starts(run, tmp_path, capsys):
+    if torch.cuda.device_count():
+        pytest.skip("there is a GPU here")
+    module = tmp_path / "net.py"
+    module.write_text("import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n")
+    for command in (["serve"], ["optimize", str(module), "--inputs", "randn(4)"]):
+        assert main([*command, f"policy={run}", "serving=gpu"]) == 2
+        error = capsys.readouterr().err
+        assert "rollout.device=cuda, evaluation.device=cuda: PyTorch sees no GPU here; take serving=cpu" in error
+    check_gpus(load_serving_config([f"policy={run}"]))
 
 
 def test_run_when_served_is_served_from_its_latest_stage_or_a_given_folder(run):

@@ -49,6 +49,7 @@ def complete_module(
     init_inputs: Arguments | None = None,
     class_name: str = "",
     origin: str = "source",
+    option: str = "inputs",
 ) -> str:
     """Return a problem's source: `source` itself where it is one already, else with what was missing.
 
@@ -58,6 +59,7 @@ def complete_module(
         init_inputs: arguments for the constructor; written as `get_init_inputs()`. None: the source's own, or none.
         class_name: which class is meant, where there are several; it is renamed to `Model`.
         origin: what to call the source in messages.
+        option: what to call `inputs` there.
 
     Raises:
         UserError: when the source does not parse, the class is not clear, or examples do not fit its `__init__`
@@ -70,7 +72,8 @@ def complete_module(
             raise UserError(f"{origin}: has {function}() already; leave the examples for it out, or the function")
     if "get_inputs" not in names and inputs is None:
         raise UserError(
-            f'{origin}: no get_inputs(), so give example inputs, like "randn(64, 128)" or a shape and a dtype'
+            f"{origin}: no get_inputs(), so give example inputs ({option}), "
+            'like "randn(64, 128)" or a shape and a dtype'
         )
     whole = {"get_inputs", "get_init_inputs"} <= names
     if whole and (not class_name or class_name == "Model"):
