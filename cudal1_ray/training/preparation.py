@@ -89,6 +89,7 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     origin = origin_checkpoint(config, run, first_stage)
     _take_adapter(config, run)
     if run.policy.is_dir():
+        _check_path(config, run)
         return
     if first_stage == STAGES[0]:
         check_corpus(config, problems)
@@ -228,10 +229,27 @@ def _check_fingerprint(config: Config, run: RunFolder) -> None:
         write_atomically(file, json.dumps({"fingerprint": fingerprint}))
     elif config.policy.kind != "scratch" and json.loads(file.read_text())["fingerprint"] != fingerprint:
         run.policy.unlink() if run.policy.is_symlink() else shutil.rmtree(run.policy)
-        raise UserError(
-            f"policy.path={config.policy.path}: not the policy that {run.path} began with (its weights differ); "
-            "give the same one, or another name=..."
-        )
+        raise _another_policy(config, run)
+
+
+def _check_path(config: Config, run: RunFolder) -> None:
+    """Check that a model folder that is given is the one that the run has, or holds the same weights.
+
+    Raises:
+        UserError: it holds others.
+    """
+    folder = Path(config.policy.path).expanduser()
+    if config.policy.kind != "huggingface" or config.init_from or not any(folder.glob("*.safetensors")):
+        return
+    if folder.resolve() != run.policy.resolve() and policy_fingerprint(folder) != policy_fingerprint(run.policy):
+        raise _another_policy(config, run)
+
+
+def _another_policy(config: Config, run: RunFolder) -> UserError:
+    return UserError(
+        f"policy.path={config.policy.path}: not the policy that {run.path} began with (its weights differ); "
+        "give the same one, or another name=..."
+    )
 
 
 def policy_fingerprint(folder: Path) -> str:

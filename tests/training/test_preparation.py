@@ -120,6 +120,10 @@ def test_model_folder_when_linked_must_be_the_same_where_the_run_goes_on(tmp_pat
     run = prepared_with("one")
     assert run.policy.is_symlink() and run.policy.resolve() == tmp_path / "one"
     run.metrics.write_text('{"stage": "contrastive", "step": 1}\n')
+    assert prepared_with("moved").policy.resolve() == tmp_path / "one"  # which is there
+    with pytest.raises(UserError, match="not the policy that .* began with"):
+        prepared_with("other")
+    assert prepared_with("one").policy.resolve() == tmp_path / "one"
     shutil.rmtree(tmp_path / "one")  # the run is continued on another machine
     assert prepared_with("moved").policy.resolve() == tmp_path / "moved"
     shutil.rmtree(tmp_path / "moved")
