@@ -143,6 +143,6 @@ def with_adapter_shape(policy: PolicyConfig, folder: str | Path) -> PolicyConfig
     if (policy.lora_rank, float(policy.lora_alpha)) != (shape.rank, shape.alpha):
         raise UserError(
             f"policy.lora_rank={policy.lora_rank}, policy.lora_alpha={policy.lora_alpha:g}: the adapter in {folder} "
-            f"has {shape.rank} and {shape.alpha:g}; leave both out, or give these"
+            f"has others; give policy.lora_rank={shape.rank} policy.lora_alpha={shape.alpha:g}"
         )
     return policy

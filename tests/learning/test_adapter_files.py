@@ -80,7 +80,7 @@ def test_learner_when_started_from_an_adapter_is_the_one_that_wrote_it(trained, 
 def test_adapter_when_of_another_shape_is_refused_with_both_values(trained, make_learner, tmp_path):
     _, folder = trained
     assert read_shape(folder / "adapter") == AdapterShape(4, 12.0)
-    with pytest.raises(UserError, match=r"policy.lora_rank=8.* has 4 and 12"):
+    with pytest.raises(UserError, match=r"policy.lora_rank=8.* give policy.lora_rank=4 policy.lora_alpha=12$"):
         with_adapter_shape(PolicyConfig(lora_rank=8), folder / "adapter")
     with pytest.raises(UserError, match=r"lora_A.weight is \[4, \d+\], the policy's is \[2, \d+\]"):
         make_learner(policy_adapter=str(folder / "adapter"), policy_lora_rank=2)
