@@ -106,7 +106,7 @@ def test_roles_when_they_want_a_gpu_and_none_is_here_are_named_before_a_policy_i
         "name=x",
     ]
     assert main(["train", "recipe=kernelbench_one_gpu", *settings]) == 2
-    assert "rollout, evaluator, learner want a GPU" in capsys.readouterr().err
+    assert "a GPU is needed by rollout, evaluator, learner, and PyTorch sees none here" in capsys.readouterr().err
     for elsewhere in (["cluster.address=host:6379"], ["cluster.num_gpus=1"]):
         check_gpus(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", *elsewhere]))
     check_gpus(load_config([]))

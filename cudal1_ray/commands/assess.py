@@ -89,10 +89,12 @@ def _sample(
 ) -> None:
     from cudal1_ray.actors.placement import connect
     from cudal1_ray.training.policy_assessment import ask
+    from cudal1_ray.training.preflight import check_gpus
     from cudal1_ray.training.preparation import prepare_run
     from cudal1_ray.training.progress import Progress
     from cudal1_ray.training.train import open_session
 
+    check_gpus(config)
     with Progress(config.name, str(folder.path), console) as progress:
         connect(config.cluster)
         for name, (beginning, questions) in work.items():

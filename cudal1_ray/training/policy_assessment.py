@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cudal1_ray.config import Config, check_config
+from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.files import JsonLines, read_json_lines
@@ -49,11 +50,19 @@ def read_config(run: Path, overrides: list[str]) -> Config:
     if not file.is_file():
         raise UserError(f"{run}: no run is there (no config.yaml)")
     try:
-        settings = OmegaConf.from_dotlist(list(overrides))
-        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file), settings)
-        config: Config = OmegaConf.to_object(merged)  # type: ignore[assignment]
+        settings = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file))
     except OmegaConfBaseException as error:
         raise UserError(f"{file}: {str(error).splitlines()[0]}") from None
+    for override in overrides:
+        group, _, value = override.partition("=")
+        if group in all_presets() and not value.startswith("{"):
+            raise UserError(
+                f"{override}: the run's presets stay; give settings of the section, {group.replace('/', '.')}.KEY=VALUE"
+            )
+    with composing():
+        for override in OverridesParser.create().parse_overrides(prepare_overrides(overrides)):
+            OmegaConf.update(settings, override.key_or_group, override.value())
+        config: Config = OmegaConf.to_object(settings)  # type: ignore[assignment]
     check_config(config)
     return config
 

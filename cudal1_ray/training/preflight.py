@@ -102,8 +102,9 @@ def check_gpus(config: Config) -> None:
     roles = [name for name in ("rollout", "evaluator", "learner") if getattr(cluster, name).num_gpus > 0]
     if roles and not cluster.address and cluster.num_gpus is None and torch.cuda.device_count() == 0:
         raise UserError(
-            f"cluster: {', '.join(roles)} want a GPU, and PyTorch sees none here; give cluster.address=HOST:PORT of a "
-            "Ray cluster that has them, or a recipe for CPUs (recipe=demo, my_problems_cpu)"
+            f"cluster: a GPU is needed by {', '.join(roles)}, and PyTorch sees none here; give "
+            "cluster.address=HOST:PORT of a Ray cluster that has GPUs, or take a recipe for CPUs (recipe=demo, "
+            "my_problems_cpu)"
         )
 
 

@@ -1,0 +1,45 @@
+"""Settings of `cudal1 assess`: other values than the run's, read and checked as those of `cudal1 train`."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.policy_assessment import read_config
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "config.yaml").write_text(to_yaml(load_config(["seed=7", "exemplars=island"])))
+    return tmp_path
+
+
+def test_settings_when_given_replace_the_runs_and_texts_stay_as_written(run):
+    settings = ["name=1e3", "problems.path=/data (v0.1) a=b", "problems.levels=[1,2]", "exemplars={count: 3}"]
+    config = read_config(run, settings)
+    assert (config.seed, config.exemplars.strategy, config.exemplars.count) == (7, "island", 3)
+    assert (config.name, config.problems.path, config.problems.levels) == ("1e3", "/data (v0.1) a=b", [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("contrastive.step=3", "did you mean contrastive.steps"),
+        ("seed=x", "seed: must be a whole number"),
+        ("assessment.samples_per_problem=-1", "must be at least 1"),
+        ("cluster=one_gpu", "cluster=one_gpu: the run's presets stay; give settings of the section, cluster.KEY=VALUE"),
+        ("evaluation/rules=strict", "evaluation.rules.KEY=VALUE"),
+        ("seed=" + "9" * 5000, "more than 4,300 digits"),
+    ],
+)
+def test_setting_when_it_is_none_is_named_as_train_does(run, override, named):
+    with pytest.raises(UserError) as caught:
+        read_config(run, [override])
+    assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_configuration_of_a_run_when_damaged_is_named(run):
+    (run / "config.yaml").write_text("seed: many\n")
+    with pytest.raises(UserError, match=r"config.yaml: "):
+        read_config(run, [])
