@@ -16,24 +16,40 @@ class RunStopped(Exception):
 class Stopper:
     """Decides when a run has to end.
 
-    Between steps a SIGTERM ends the run at once, by an exception as Ctrl-C does. Within `after_this_step` it is
-    noted, and the loop of steps ends when it asks next. Signals reach the main thread only; elsewhere the budget alone
-    counts.
+    Between steps a SIGTERM ends the run at once, by the exception of Ctrl-C: a call of Ray that waits passes on no
+    other. Within `after_this_step` it is noted, and the loop of steps ends when it asks next. Signals reach the main
+    thread only; elsewhere the budget alone counts.
 
     Args:
         max_minutes: wall time of this start of the run, from here on; None: no limit.
+
+    Attributes:
+        terminated: there was a SIGTERM.
     """
 
     def __init__(self, max_minutes: float | None = None):
         self._limit_s = None if max_minutes is None else max_minutes * 60.0
         self._started = time.monotonic()
-        self._terminated = False
+        self.terminated = False
         self._in_steps = False
 
     def listen(self) -> None:
-        """Handle SIGTERM from now on. To be called again after Ray has started, which sets a handler of its own."""
+        """Handle SIGTERM from now on."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._terminate)
+
+    @contextmanager
+    def while_ray_starts(self) -> Iterator[None]:
+        """Handle SIGTERM although Ray, which starts within the context, sets a handler of its own that exits."""
+        try:
+            yield
+        except SystemExit as end:
+            if end.code != signal.SIGTERM:
+                raise
+            self.terminated = True
+            raise KeyboardInterrupt from None
+        finally:
+            self.listen()
 
     @contextmanager
     def after_this_step(self) -> Iterator[None]:
@@ -50,7 +66,7 @@ class Stopper:
         Args:
             next_step_s: seconds that the next step is expected to take.
         """
-        if self._terminated:
+        if self.terminated:
             return "SIGTERM"
         if self._limit_s is not None and time.monotonic() - self._started + next_step_s > self._limit_s:
             return f"max_minutes={self._limit_s / 60:g}"
@@ -62,7 +78,7 @@ class Stopper:
             raise RunStopped(reason)
 
     def _terminate(self, number: int, frame: object) -> None:
-        if self._terminated or not self._in_steps:  # the second one does not wait
-            self._terminated = True
-            raise RunStopped("SIGTERM")
-        self._terminated = True
+        at_once = self.terminated or not self._in_steps  # the second one does not wait
+        self.terminated = True
+        if at_once:
+            raise KeyboardInterrupt

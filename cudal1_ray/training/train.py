@@ -70,13 +70,13 @@ def train(config: Config, command: str = "") -> int:
         try:
             if not _finished(run, config, stages):
                 _run_stages(config, run, problems, stages, progress, stopper)
-        except RunStopped as stop:
+        except (RunStopped, KeyboardInterrupt) as stop:
+            if isinstance(stop, KeyboardInterrupt) and not stopper.terminated:
+                progress.note("interrupted; the same command continues this run")
+                return 130
             again = command or "the same command"
-            progress.note(f"ended early ({stop}); all that is finished is kept. To continue: {again}")
+            progress.note(f"ended early ({str(stop) or 'SIGTERM'}); all that is finished is kept. To continue: {again}")
             return 0
-        except KeyboardInterrupt:
-            progress.note("interrupted; the same command continues this run")
-            return 130
         except ActorsLost as error:
             progress.note(f"stopped: {error}; the same command continues this run")
             return 1
@@ -96,10 +96,10 @@ def _run_stages(
     progress.note("preparing the policy, starting Ray")
     with ThreadPoolExecutor(1, "prepare") as beside:  # each takes some seconds
         prepared = beside.submit(prepare_run, config, run, problems, stages[0])
-        connect(config.cluster)
+        with stopper.while_ray_starts():
+            connect(config.cluster)
         prepared.result()
     progress.note("starting actors")
-    stopper.listen()  # Ray has set a handler of its own
     for losses in range(config.cluster.max_replacements + 1):
         try:
             return _run_with_crew(config, run, problems, stages, progress, stopper)

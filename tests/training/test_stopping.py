@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from cudal1_ray.config import load_config
 from cudal1_ray.training.stopping import RunStopped, Stopper
+from cudal1_ray.training.train import train
 from tests.training.scripted_run import check_complete, open_session, rows_of, run_stage
 
 
@@ -47,3 +51,48 @@ def test_run_when_the_next_step_would_exceed_the_budget_ends_before_it(tmp_path)
     session.last_step_s = 1.0
     run_stage(session)
     check_complete(session)
+
+
+WAITING = """
+import os, signal, threading, time
+import ray
+from cudal1_ray.training.stopping import Stopper
+
+@ray.remote
+def forever():
+    time.sleep(600)
+
+stopper = Stopper()
+try:
+    with stopper.while_ray_starts():
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+        {in_ray}
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    ray.get(forever.remote(), timeout=500)
+except KeyboardInterrupt:
+    print("ended by", stopper.reason())
+"""
+
+
+@pytest.mark.parametrize("in_ray", ["pass", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_sigterm_when_ray_starts_or_is_waited_for_ends_the_run(in_ray):
+    """Ray's own handler exits with 15; while it waits, it turns any exception but Ctrl-C's into a SystemError."""
+    script = WAITING.replace("{in_ray}", in_ray)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=400)
+    assert done.stdout.splitlines()[-1:] == ["ended by SIGTERM"], done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_run_when_a_signal_comes_between_steps_ends_with_its_exit_code(tmp_path, monkeypatch, capsys, number, code):
+    def stages(config, run, problems, stages, progress, stopper):
+        stopper.listen()
+        os.kill(os.getpid(), number)
+        signal.pause()
+
+    monkeypatch.setattr("cudal1_ray.training.train._run_stages", stages)
+    try:
+        assert train(load_config([f"runs_dir={tmp_path}"]), "cudal1 train") == code
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ended = "ended early (SIGTERM); all that is finished is kept. To continue: cudal1 train"
+    assert (ended in " ".join(capsys.readouterr().out.split())) == (code == 0)
