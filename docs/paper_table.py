@@ -5,7 +5,6 @@ Before there is one, or where an arm is not in it, the pages have "not yet run".
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is n
 
 import pyarrow.parquet as pq  # noqa: E402
 
-from benchmarks.common.results import FOLDER  # noqa: E402
+from benchmarks.common.results import FOLDER, read_result  # noqa: E402
 from benchmarks.paper.arms import ARMS  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
 from benchmarks.paper.table import NOT_RUN, hardware, markdown, ratio_text  # noqa: E402
@@ -32,7 +31,7 @@ Row = tuple[str, str, str, str]
 def newest(subject: str) -> Path | None:
     """Return the newest result of a subject on any device; None where there is none."""
     files = (FOLDER / subject).glob("????-??-??-*.json")
-    return max(files, key=lambda file: (file.name[:10], _content(file).get("written", "")), default=None)
+    return max(files, key=lambda file: (file.name[:10], read_result(file)["written"]), default=None)
 
 
 def section() -> str:
@@ -53,7 +52,7 @@ def _subject(subject: str, title: str) -> str:
 
 
 def _content(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text())
+    return read_result(file)["metrics"]
 
 
 def _winners() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is no part of the installed package
 
-from benchmarks.common.results import FOLDER, latest_result  # noqa: E402
+from benchmarks.common.results import FOLDER, latest_result, read_result  # noqa: E402
 
 
 @dataclass(frozen=True)
 class Figure:
     """One measured figure: a label, `subject/device` or `subject/device/key` in benchmarks/results, and the text made
-    of the newest result (that has the key).
+    of the metrics of the newest result (that has the key).
     """
 
     label: str
@@ -28,7 +27,7 @@ class Figure:
     def row(self, folder: str) -> tuple[str, str, str, str]:
         path = latest_result(*self.source.split("/"))
         file = path.relative_to(FOLDER).as_posix()
-        return self.label, self.text(json.loads(path.read_text())), self.hardware, f"[{file}]({folder}{file})"
+        return self.label, self.text(read_result(path)["metrics"]), self.hardware, f"[{file}]({folder}{file})"
 
 
 def _stage(content: Any, stage: str) -> str:
@@ -78,12 +77,12 @@ def _sync(content: Any) -> str:
 
 
 def _throughput(content: Any) -> str:
-    per_hour = [content["without_unbuilt"]["ours"][name]["per_hour"] for name in ("cold", "warm", "known")]
+    per_hour = [content["ours"][name]["per_hour"] for name in ("cold", "warm", "known")]
     return "{:,.0f}, {:,.0f}, {:,.0f} candidates an hour".format(*per_hour)
 
 
 def _per_process(content: Any) -> str:
-    other = content["beside_a_process_per_candidate"]["process_per_candidate"]
+    other = content["process_per_candidate"]
     return "{:,.0f}, {:,.0f} candidates an hour".format(*(other[kind]["per_hour"] for kind in ("cold", "warm")))
 
 
@@ -114,16 +113,12 @@ def _adversarial(content: Any) -> str:
 
 
 def _honest(content: Any) -> str:
-    honest = content["whole_again"]["honest"]
+    honest = content["honest"]
     return f"{honest['accepted']} of {honest['judged']} accepted"
 
 
-def _certain(index: int) -> Callable[[Any], str]:
-    def text(content: Any) -> str:
-        run = content["twice_without_unbuilt"]["runs"][index]
-        return f"{run['within_2%']} of {run['pairs']} pairs of passes"
-
-    return text
+def _repeat(content: Any) -> str:
+    return f"{content['within_2%']} of {content['pairs']} pairs of passes"
 
 
 def _published(name: str) -> Callable[[Any], str]:
@@ -147,7 +142,7 @@ def _buffer(content: Any) -> str:
 
 
 def _serving(content: Any) -> str:
-    ratio = content["comparison"]["ratio"]
+    ratio = content["ratio"]
     return f"{ratio['geometric_mean']:.0%} of vLLM's server (95% {ratio['low']:.0%} to {ratio['high']:.0%})"
 
 
@@ -156,9 +151,9 @@ def _self_noise(content: Any) -> str:
 
 
 def _right_own(content: Any) -> str:
-    samples = content["metrics"]["samples"]
+    samples = content["samples"]
     own, new, all_ = samples["with_own_kernel"], samples["with_own_kernel_no_copy"], samples["samples"]
-    last = content["metrics"]["samples_by_third"][-1]
+    last = content["samples_by_third"][-1]
     return (
         f"{own / all_:.0%} of {all_} samples, {new / all_:.0%} without copies; "
         f"last third {last['with_own_kernel'] / last['samples']:.0%}"
@@ -166,7 +161,7 @@ def _right_own(content: Any) -> str:
 
 
 def _faster_problems(content: Any) -> str:
-    problems = content["metrics"]["problems"]
+    problems = content["problems"]
     return f"{problems['best_above_1.3']} of {problems['asked']} problems asked"
 
 
@@ -177,7 +172,7 @@ def _held_out_by_policy(content: Any) -> str:
 
 def _assessed(stage: str) -> Callable[[Any], str]:
     def text(content: Any) -> str:
-        rows = {row["split"]: row for row in content["metrics"]["assessments"] if row["stage"] == stage}
+        rows = {row["split"]: row for row in content["assessments"] if row["stage"] == stage}
         train, held_out = rows["train"], rows["held_out"]
         return (
             f"{train['accepted']} of {train['samples']} training problems, {held_out['accepted']} of "
@@ -209,9 +204,9 @@ FIGURES = {
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
-        Figure("Honest candidates", "adversarial/h200", _honest, H200),
-        Figure("Same candidate twice within 2%, one candidate", "evaluator-noise/h200", _certain(2), H200),
-        Figure("Same candidate twice within 2%, manifest", "evaluator-noise/h200", _certain(0), H200),
+        Figure("Honest candidates", "adversarial/h200/honest", _honest, H200),
+        Figure("Same candidate twice within 2%, one candidate", "evaluator-repeat-certain/h200", _repeat, H200),
+        Figure("Same candidate twice within 2%, manifest", "evaluator-repeat/h200", _repeat, H200),
         Figure("Reference against itself within 3%", "evaluator-noise/cpu", _self_noise, "2 busy CPU cores"),
         Figure(
             "A right candidate of a known problem, today's levels 1, 2", "evaluator-cost/h100",
@@ -227,9 +222,11 @@ FIGURES = {
             _levels("other_way"), H100,
         ),
         Figure("A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200", _of_a_policy, H200),
-        Figure("All 250 references of today's, from nothing", "evaluator-cost/h200", _references, H200),
+        Figure("All 250 references of today's, from nothing", "evaluator-cost/h200/references_s", _references, H200),
         Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
-        Figure("A process per candidate: empty, full cache", "evaluator-throughput/h200", _per_process, H200),
+        Figure(
+            "A process per candidate: empty, full cache", "evaluator-throughput/h200/ratio_warm", _per_process, H200,
+        ),
         Figure(
             "CUDA-L1's published H100 kernels, geometric mean", "published-kernels/h200",
             _published("cuda_l1_published_h100"), H200,

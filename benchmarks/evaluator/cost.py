@@ -91,9 +91,10 @@ Row = dict[str, Any]
 class Report:
     """What was measured so far, written to a file after every row."""
 
-    def __init__(self, path: Path, header: Row) -> None:
-        self._path, self.rows = path, defaultdict(list)
-        self._header, self._start = header, time.monotonic()
+    def __init__(self, path: Path, configuration: Row) -> None:
+        self._path, self._configuration, self.rows = path, configuration, defaultdict(list)
+        self._environment, self._rates = describe_environment(), {}
+        self._start = time.monotonic()
 
     def add(self, section: str, row: Row) -> None:
         self.rows[section].append(row)
@@ -102,8 +103,9 @@ class Report:
         self.write()
 
     def write(self, **more: Any) -> None:
-        self._header |= more
-        write_result(self._path, {**self._header, "summary": self.summary(), "rows": self.rows})
+        self._rates |= more
+        metrics = {**self._rates, "summary": self.summary(), "rows": self.rows}
+        write_result(self._path, metrics, self._configuration, environment=self._environment)
 
     def summary(self) -> Row:
         """Return medians of seconds by section and what distinguishes its rows; rates of passes."""
@@ -301,7 +303,7 @@ def main() -> None:
     some, device = spread(every, arguments.per_level), config.device.partition(":")[0]
     memory = Memory()
     memory.start()
-    report = Report(arguments.out, {"arguments": sys.argv[1:], "environment": describe_environment()})
+    report = Report(arguments.out, vars(arguments))
     sections = [name for name in arguments.only if name != "rollouts" or arguments.rollouts]
     end, left = time.monotonic() + 60 * arguments.minutes, sum(SHARES[name] for name in sections)
 

@@ -105,8 +105,7 @@ def main() -> None:
         alone = ratios("device_speedup", verdicts)
         on_device = [row["device_speedup"] for rows in verdicts.values() for row in rows if row["device_speedup"]]
         summary = {
-            "device": arguments.device, "preset": preset, "busy": arguments.busy, "finished": finished,
-            "problems": len(verdicts), "measurements": len(speedups), "left_out": left_out,
+            "finished": finished, "problems": len(verdicts), "measurements": len(speedups), "left_out": left_out,
             f"twice_within_{alike:.0%}": share([abs(ratio - 1) <= alike for ratio in twice]),
             "worst_twice": max((abs(ratio - 1) for ratio in twice), default=None),
             f"device_alone_within_{alike:.0%}": share([abs(ratio - 1) <= alike for ratio in alone]),
@@ -124,8 +123,9 @@ def main() -> None:
                 ),
             }
         if arguments.out:
-            written = summary | {"verdicts": verdicts, "environment": environment}
-            write_result(arguments.out, written)
+            configuration = vars(arguments) | {"preset": preset}
+            metrics = summary | {"verdicts": verdicts}
+            write_result(arguments.out, metrics, configuration, environment=environment)
         return summary
 
     environment, finished = describe_environment(), False

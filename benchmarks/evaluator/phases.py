@@ -41,7 +41,6 @@ from benchmarks.common.results import write_result  # noqa: E402
 from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of  # noqa: E402
 from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from benchmarks.evaluator.counting import GROUPS, PHASES, CountedPool, counted  # noqa: E402
-from cudal1_ray.analysis import describe_environment  # noqa: E402
 from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation import Evaluator  # noqa: E402
 from cudal1_ray.evaluation.confirmation import BestSpeedups  # noqa: E402
@@ -265,11 +264,11 @@ def main() -> None:
         steps = steps_of(arguments.rollouts, load_problems(chosen), arguments.most)
     else:
         steps = {"": candidates}
-    result: dict[str, Any] = {"arguments": sys.argv[1:], "environment": describe_environment()}
+    result: dict[str, Any] = {}
 
     def report(name: str, section: Row) -> None:
         result[name] = section
-        write_result(arguments.out, result)
+        write_result(arguments.out, result, vars(arguments))
         for key, value in section.items():
             if key != "rows":
                 inner = value.items() if isinstance(value, Mapping) else ()

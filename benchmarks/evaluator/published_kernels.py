@@ -25,7 +25,6 @@ from rich.table import Table
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, rows_of
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import describe
 from cudal1_ray.analysis.tables import format_speedup
 from cudal1_ray.commands.evaluate_manifest import progress
@@ -146,7 +145,7 @@ def main() -> None:
     parser.add_argument("--set", dest="overrides", nargs="+", default=[], metavar="evaluation.key=value")
     arguments = parser.parse_args()
     console, start = Console(), time.perf_counter()
-    result: dict[str, Any] = {"device": arguments.device, "files": {}}
+    result: dict[str, Any] = {"files": {}}
     for file in arguments.published:
         for against in arguments.against:
             config = evaluation_config(arguments.device, [f"evaluation.against={against}", *arguments.overrides])
@@ -156,9 +155,9 @@ def main() -> None:
             )
             result["files"].setdefault(file.stem, {})[against] = summary
             print_summary(file.stem, against, summary, console)
-            result |= {"minutes": (time.perf_counter() - start) / 60, "environment": describe_environment()}
+            result["minutes"] = (time.perf_counter() - start) / 60
             if arguments.out:
-                write_result(arguments.out, result)
+                write_result(arguments.out, result, vars(arguments))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from rich.table import Table
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, reference_pairs, rows_of
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
@@ -115,14 +114,11 @@ def main() -> None:
         pairs = reference_pairs(None, arguments.rows)
     config = evaluation_config(arguments.device, arguments.overrides)
     config.rules.same_operations = "measure"
-    result: dict = {
-        "device": arguments.device, "slots": config.slots, "ours": {}, "process_per_candidate": {},
-        "environment": describe_environment(),
-    }  # fmt: skip
+    result: dict = {"ours": {}, "process_per_candidate": {}}
 
     def save() -> None:
         if arguments.out:
-            write_result(arguments.out, result)
+            write_result(arguments.out, result, vars(arguments) | {"slots": config.slots})
 
     def collect(passes: Iterator[tuple[str, dict]], into: dict[str, dict]) -> None:
         for name, row in passes:

@@ -39,7 +39,6 @@ from rich.table import Table
 import cudal1_ray.problems
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import config_dir
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, prepare, select
 from cudal1_ray.exemplars.config import FAILURE_REASONS
@@ -360,13 +359,10 @@ def main() -> None:
     console.print(table)
     content = {
         "exemplars": arguments.exemplars,
-        "problems": arguments.problems,
-        "draws_per_strategy": arguments.draws,
         "rows": [asdict(row) for row in rows],
         "load_average": {"before": load_before, "after": os.getloadavg()[0]},
-        "environment": describe_environment(),
     }
-    write_result(arguments.out, content)
+    write_result(arguments.out, content, vars(arguments))
     console.print(f"written: {arguments.out}")
 
 

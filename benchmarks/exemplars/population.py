@@ -14,7 +14,6 @@ shown, is made once and once turned into its opposite: what holds in one case on
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import textwrap
 import time
@@ -29,20 +28,17 @@ from rich.table import Table
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.marked_section import write_section
-from benchmarks.common.results import latest_result, new_result, write_result
+from benchmarks.common.results import latest_result, new_result, read_result, write_result
 from benchmarks.exemplars.population_plot import save_plot
 from benchmarks.exemplars.recorded_runs import record
 from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, reader
 from benchmarks.exemplars.simulation.population import Outcome, simulate
 from benchmarks.exemplars.simulation.recorded import Recorded, read_recorded
 from benchmarks.exemplars.simulation.world import World, WorldConfig, build_world
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import t_interval
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.config import config_dir
-from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarsConfig
-from cudal1_ray.files import write_atomically
 
 AGAINST = "bucket"
 HEADINGS = ("strategy", "best so far", "against bucket", "regret", "written", "contrast", "distinct")
@@ -217,36 +213,32 @@ def main() -> None:
     arguments, console = parse(), Console()
     arguments.out = arguments.out or (latest_result if arguments.write_docs else new_result)("population")
     if arguments.write_docs:
-        try:
-            result = json.loads(arguments.out.read_text())
-        except OSError as error:
-            raise UserError(f"{arguments.out}: {error.strerror}; run the simulation first") from None
+        content = read_result(arguments.out)
+        result = content["configuration"] | content["metrics"]
         picture = arguments.docs.with_name("population.svg")
         save_plot(result, picture)
         write_section(arguments.docs, "population simulation", markdown(result, picture.name))
         console.print(f"written: {arguments.docs}, {picture}")
         return
     if arguments.runs:
-        write_atomically(arguments.recorded, json.dumps(record(arguments.runs).to_dict(), indent=1) + "\n")
+        write_result(arguments.recorded, record(arguments.runs).to_dict(), {"runs": arguments.runs})
     recorded, started = read_recorded(arguments.recorded), time.process_time()
     config = WorldConfig(problems=arguments.problems, interference=arguments.interference, seed=arguments.seed)
     world, rules = build_world(recorded, config), [reader(recorded.speed_exponent), COPYIST]
     settings = run(world, rules, arguments.rounds, arguments.writes, arguments.seed, console)
-    result = {
+    configuration = vars(arguments) | {
         "assumptions": assumptions(recorded, config, rules, arguments.rounds, arguments.writes),
         "world": asdict(config),
         "rules": [asdict(rule) for rule in rules],
-        "rounds": arguments.rounds,
-        "writes": arguments.writes,
+    }
+    metrics = {
         "best_there_is": math.exp(world.best_log.mean()),
         "recorded_copy_rate": recorded.copy_rate,
         "settings": settings,
         "cpu_minutes": (time.process_time() - started) / 60,
-        "environment": describe_environment(),
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    write_result(arguments.out, result)
-    print_result(result, console)
+    write_result(arguments.out, metrics, configuration)
+    print_result(configuration | metrics, console)
     console.print(f"written: {arguments.out}")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from benchmarks.common.command_line import run_command
+from benchmarks.common.results import read_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
@@ -145,7 +146,7 @@ def export(run: ArmRun, policy: str, base_model: str, license_name: str, result:
         raise UserError(f"--out {out}: is there and holds no adapter; name another folder")
     adapter = find_adapter(run.folder, policy or run.note.get("policy", ""))
     policy = adapter.parent.name
-    content = json.loads(result.read_text()) if result else None
+    content = read_result(result)["metrics"] if result else None
     card = model_card(run, policy, base_model, license_name, content)
     configuration = json.loads((adapter / CONFIGURATION).read_text()) | {"base_model_name_or_path": base_model}
     with replacing_folder(out) as partial:

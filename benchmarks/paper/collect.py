@@ -101,7 +101,7 @@ def _read(source: Path) -> tuple[Records, list[dict[str, Any]]]:
 
 def _read_result(file: Path) -> tuple[Records, list[dict[str, Any]]]:
     try:
-        result = json.loads(file.read_text())
+        result = json.loads(file.read_text())["metrics"]
         return {arm: of["seeds"] for arm, of in result["arms"].items() if arm in ARMS}, result["commands"]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{file}: no result of benchmarks.paper.collect") from None
@@ -181,7 +181,7 @@ def main() -> None:
     arguments, console = parser.parse_args(), Console(width=220)  # of the table with its intervals
     result = collect(arguments.runs, arguments.seeds)
     out = arguments.out or new_result("arms", arguments.device)
-    write_result(out, result)
+    write_result(out, result, vars(arguments))
     for kind in kinds(result):
         table = Table("arm", "seeds", *FIGURE_HEADINGS, title=kind.replace("_", "-"))
         for cells in table_rows(result, kind):

@@ -41,7 +41,6 @@ from scipy.stats import binomtest
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.checking import (
     CheckerConfig,
     HackCase,
@@ -347,9 +346,8 @@ def main() -> None:
         "rechecks": measure_rechecks(index.cases),
         "models": [measure_model(index, ask, name, config, arguments.limit) for name, ask in models.items()],
         "published": [read_published(path, index, config) for path in arguments.published],
-        "environment": describe_environment(),
     }
-    write_result(arguments.out, result)
+    write_result(arguments.out, result, vars(arguments))
     console.print(table(result))
     for release in result["published"]:
         console.print(

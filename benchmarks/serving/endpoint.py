@@ -35,7 +35,6 @@ from scipy import stats
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from benchmarks.serving.common import NAME, Server, demo_policy, start_ours, start_vllm, vllm_client
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.served_policy import find_policy
@@ -243,7 +242,7 @@ def main() -> int:
     parser.add_argument("--on", default="cudal1", choices=["cudal1", "vllm"], help="the server that gets the long load")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--out", type=Path, default=new_result("serving"))
+    parser.add_argument("--out", type=Path, help="default: a new file")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of conf/serving")
     arguments = parser.parse_args()
 
@@ -265,12 +264,9 @@ def main() -> int:
             load = {name: getattr(arguments, name) for name in ("concurrency", "requests", "input_len", "output_len")}
             figures = compare(policy, arguments.rounds, load, arguments.together, arguments.overrides, console)
             show_comparison(figures, console)
-    figures |= {"load_average_before": started_with, "environment": describe_environment()}
-    result = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    load_of = "long_load" if arguments.on == "cudal1" else "long_load_of_vllm"
-    result[load_of if arguments.load else "comparison"] = figures
-    write_result(arguments.out, result)
-    console.print(f"written: {arguments.out}")
+    out = arguments.out or new_result("serving-load" if arguments.load else "serving")
+    write_result(out, figures | {"load_average_before": started_with}, vars(arguments))
+    console.print(f"written: {out}")
     return 1 if arguments.load and figures["errors"] else 0
 
 

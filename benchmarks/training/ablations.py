@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.marked_section import write_section
-from benchmarks.common.results import latest_result, new_result, write_result
+from benchmarks.common.results import latest_result, new_result, read_result, write_result
 from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
@@ -110,9 +110,17 @@ def run_all(runner: Runner, todo: list[tuple[int, str]], base_runs: Path | None,
 def write_results(runner: Runner, out: Path) -> dict[str, Any]:
     """Write the results of the finished runs in the folder, with those of others in the file; empty without any."""
     if result := collect(runner):
-        result = merge(json.loads(out.read_text()), result) if out.is_file() else result
-        write_result(out, result)
+        result = merge(read_ablation(out), result) if out.is_file() else result
+        configuration = {key: result[key] for key in ("against", "overrides")}
+        metrics = {key: result[key] for key in result.keys() - configuration.keys() - {"environment"}}
+        write_result(out, metrics, configuration, environment=result["environment"])
     return result
+
+
+def read_ablation(file: Path) -> dict[str, Any]:
+    """Return a result as `collect` makes it: settings, environment and figures side by side."""
+    content = read_result(file)
+    return content["metrics"] | content["configuration"] | {"environment": content["environment"]}
 
 
 def merge(earlier: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +199,7 @@ def collect(runner: Runner) -> dict[str, Any]:
             comparison.to_dict() for split in SPLITS for comparison in compare_arms(runner.folder, seeds, split)
         ],
         "failed": dict(runner.failed),
-        "settings": runner.overrides,
+        "overrides": runner.overrides,
         "load_average": os.getloadavg()[0],
         "environment": describe_environment(),
     }
@@ -339,11 +347,7 @@ def main() -> None:
     arguments, console = parse(), Console()
     arguments.out = arguments.out or (latest_result if arguments.write_docs else new_result)("ablations")
     if arguments.write_docs:
-        try:
-            result = json.loads(arguments.out.read_text())
-        except OSError as error:
-            raise UserError(f"{arguments.out}: {error.strerror}; run the ablation first") from None
-        write_section(arguments.docs, "measured ablation", markdown(result))
+        write_section(arguments.docs, "measured ablation", markdown(read_ablation(arguments.out)))
         console.print(f"written: {arguments.docs}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves by the same way as an interrupt: runs are stopped

@@ -37,7 +37,6 @@ from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_placement, connect
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import (
     TrainingSequence,
@@ -207,16 +206,8 @@ def main() -> None:
             figures[way] = {"start_s": pair.start_s, "tokens_per_s": speed}
             console.print(f"{way}: up in {pair.start_s:.0f} s, {speed:,.0f} tokens/s", highlight=False)
             pair.stop()
-            record = {
-                "model": arguments.model or "scratch",
-                "rank": arguments.rank,
-                "alpha": config.policy.lora_alpha,
-                "overrides": arguments.overrides,
-                "engines": figures,
-                "results": results,
-                "environment": describe_environment(),
-            }
-            write_result(arguments.out, record)
+            configuration = vars(arguments) | {"alpha": config.policy.lora_alpha}
+            write_result(arguments.out, {"engines": figures, "results": results}, configuration)
     show(console, results)
     console.print(f"written: {arguments.out}")
 

@@ -264,8 +264,6 @@ def main() -> None:
     rank, world_size = join_ranks(timeout_s=1800)
     import torch
 
-    from cudal1_ray.analysis import describe_environment
-
     cuda = torch.cuda.is_available()
     device = torch.cuda.get_device_name() if cuda else "cpu"
     peak = arguments.peak_tflops or next((value for name, value in PEAK_TFLOPS.items() if name in device), None)
@@ -306,23 +304,16 @@ def main() -> None:
     if rank == 0:
         what = arguments.policy or f"{arguments.shape}, random weights"
         show(results, f"{what}; {world_size} x {device}; medians of {arguments.laps} laps")
-        record = {
-            "policy": what,
+        configuration = vars(arguments) | {
             "device": device,
             "ranks": world_size,
             "peak_tflops": peak,
             "mfu_formula": "6 (block weights x tokens + hidden x vocabulary x completion tokens"
             " + layers x heads x head size x sum of length^2) / (s x ranks x peak)",
             "how": learner.describe(),
-            "gradient_checkpointing": arguments.checkpointing,
-            "lora_rank": arguments.lora_rank,
             "learner": vars(learner.config),
-            "sequences": arguments.sequences,
-            "max_length": arguments.max_length,
-            "results": results,
-            "environment": describe_environment(),
         }
-        write_result(arguments.out, record)
+        write_result(arguments.out, {"results": results}, configuration)
         print(f"written: {arguments.out}")
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
-from cudal1_ray.analysis import combine_seeds, compare_runs, describe_environment, markdown_table
+from cudal1_ray.analysis import combine_seeds, compare_runs, markdown_table
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.files import read_json_lines
 
@@ -75,12 +75,9 @@ def main() -> None:
 
     table = combine_seeds([summary_of(run) for run in contrastive])
     result = {
-        "command": "python -m benchmarks.training.learning " + " ".join(sys.argv[1:]),
-        "seeds": arguments.seeds,
         "stages": table["stages"],
         "comparisons": table["comparisons"],
         "wall_s": {run.name: wall_s(run) for run in contrastive},
-        "environment": describe_environment(),
     }
     comparisons = []
     if arguments.plain:
@@ -88,7 +85,7 @@ def main() -> None:
         of_plain = combine_seeds([summary_of(run) for run in plain])
         result["stages"] = {**table["stages"], "plain_grpo": of_plain["stages"]["contrastive"]}
         result["contrastive_over_plain_grpo"] = comparisons
-    write_result(arguments.out, result)
+    write_result(arguments.out, result, vars(arguments))
     console.print(markdown_table({**table, "stages": result["stages"]}), highlight=False, soft_wrap=True)
     for comparison in comparisons:
         low, high = comparison["interval"] or (math.nan, math.nan)

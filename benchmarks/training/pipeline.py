@@ -32,7 +32,6 @@ from rich.table import Table
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.placement import connect
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.problems import load_problems
@@ -167,12 +166,8 @@ def main() -> None:
         check_overlap(beside)
         result = measure(config, arguments.blocks, arguments.steps, arguments.warm_up, console)
     show(console, result)
-    result |= {
-        "candidates_per_step": config.contrastive.problems_per_step * config.contrastive.group_size,
-        "overrides": arguments.overrides,
-        "environment": describe_environment(),
-    }
-    write_result(arguments.out, result)
+    result["candidates_per_step"] = config.contrastive.problems_per_step * config.contrastive.group_size
+    write_result(arguments.out, result, vars(arguments))
     console.print(f"written: {arguments.out}")
 
 

@@ -136,15 +136,15 @@ def main() -> None:
     out = new_result(arguments.subject, arguments.device)
     if arguments.commit:
         out = out.with_name("-".join([*out.stem.split("-")[:-1], arguments.commit]) + ".json")
-    result = {
-        "command": arguments.command,
-        "commit": arguments.commit or out.stem.rpartition("-")[2],
-        "note": arguments.note,
-        "environment": json.loads((arguments.run / "environment.json").read_text()),
-        "config": yaml.safe_load((arguments.run / "config.yaml").read_text()),
-        "metrics": record(arguments.run),
-    }
-    write_result(out, result)
+    write_result(
+        out,
+        record(arguments.run),
+        yaml.safe_load((arguments.run / "config.yaml").read_text()),
+        commit=arguments.commit or out.stem.rpartition("-")[2],
+        command=arguments.command,
+        environment=json.loads((arguments.run / "environment.json").read_text()),
+        note=arguments.note,
+    )
     print(out)
 
 

@@ -44,7 +44,6 @@ from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import encode_prompt, load_tokenizer
@@ -241,19 +240,14 @@ def main() -> None:
         line = f"{name.replace('_', ' ')}: {comparison['ratio']:.1%} ({low:.1%} to {high:.1%})"
         console.print(line, highlight=False)
     result = {
-        "policy": arguments.policy or "scratch",
         "finished": finished,
         "prompts": len(prompts),
         "prompt_tokens_mean": sum(map(len, prompts)) / len(prompts),
-        "n": arguments.n,
-        "max_tokens": arguments.max_tokens,
         "tokens_per_s": rates,
         "tokens": tokens,
         **comparisons,
-        "overrides": arguments.overrides,
-        "environment": describe_environment(),
     }
-    write_result(arguments.out, result)
+    write_result(arguments.out, result, vars(arguments))
     console.print(f"written: {arguments.out}")
 
 

@@ -40,7 +40,6 @@ from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement, connect
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
-from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.rollout.config import TRANSPORTS, check_rollout_config
@@ -161,17 +160,13 @@ def main() -> None:
     engines = f"{config.cluster.rollout.count} engines, tensor parallel {config.rollout.tensor_parallel}"
     title = f"{arguments.model or arguments.shape}, {engines}, median of {arguments.repeats}"
     show(console, results, title)
-    record = {
-        "model": arguments.model or arguments.shape,
+    configuration = vars(arguments) | {
         "engines": config.cluster.rollout.count,
         "tensor_parallel": config.rollout.tensor_parallel,
         "learner_ranks": config.cluster.learner.count,
         "dtype": config.rollout.dtype,
-        "overrides": arguments.overrides,
-        "results": results,
-        "environment": describe_environment(),
     }
-    write_result(arguments.out, record)
+    write_result(arguments.out, {"results": results}, configuration)
     console.print(f"written: {arguments.out}")
 
 

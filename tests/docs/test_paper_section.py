@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.common.results import write_result
 from benchmarks.paper import figures
 from benchmarks.paper.collect import collect
 from tests.benchmarks.paper.tiny_table import write_table
@@ -35,7 +35,7 @@ def result(docs, tmp_path):
     for date, seeds in (("2026-11-01", (1,)), ("2026-11-02", (1, 2))):
         runs = write_table(tmp_path / date, {"base": 0.5, "stage1": 1.0, "bucket": 2.0}, seeds)
         file = folder / f"{date}-h100-abcdef0.json"
-        file.write_text(json.dumps(collect([runs])))
+        write_result(file, collect([runs]), {})
     return file
 
 

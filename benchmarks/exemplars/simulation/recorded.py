@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.results import read_result
 from cudal1_ray.errors import UserError
 
 
@@ -47,10 +47,8 @@ class Recorded:
 
 
 def read_recorded(path: Path) -> Recorded:
-    """Raise UserError when the file is missing, or is not one that `Recorded.to_dict` wrote as JSON."""
+    """Raise UserError when the file is missing, or is no result whose metrics are those of `Recorded.to_dict`."""
     try:
-        return Recorded.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; make it from runs (population.py --runs)") from None
-    except (ValueError, KeyError, TypeError) as error:
+        return Recorded.from_dict(read_result(path)["metrics"])
+    except (KeyError, TypeError) as error:
         raise UserError(f"{path}: holds no recorded verdicts ({error}); make it anew from runs") from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 
+from benchmarks.common.results import latest_result, read_result, write_result
 from benchmarks.exemplars.simulation.policy import COPYIST, PolicyRule, PromptExemplars, reader, write
 from benchmarks.exemplars.simulation.population import simulate
 from benchmarks.exemplars.simulation.recorded import Recorded, RecordedProblem, read_recorded
@@ -38,8 +38,9 @@ def prompt_of(count, masks, speedups) -> PromptExemplars:
 
 def test_recorded_verdicts_when_written_to_a_file_are_read_back(tmp_path):
     path = tmp_path / "recorded.json"
-    path.write_text(json.dumps(recorded().to_dict()))
+    write_result(path, recorded().to_dict(), {})
     assert read_recorded(path) == recorded()
+    assert read_recorded(latest_result("recorded-candidates")).problems
     path.write_text('{"problems": []}')
     for broken in (path, tmp_path / "none.json"):
         with pytest.raises(UserError, match=str(broken)):
@@ -171,13 +172,14 @@ def test_population_command_when_run_compares_all_strategies_and_fills_its_secti
 
     page, out, source = tmp_path / "page.md", tmp_path / "out.json", tmp_path / "recorded.json"
     page.write_text("# Page\n<!-- population simulation: begin -->\n<!-- population simulation: end -->\n")
-    source.write_text(json.dumps(recorded(noise=0.05).to_dict()))
+    write_result(source, recorded(noise=0.05).to_dict(), {})
     files = ["--recorded", str(source), "--out", str(out), "--docs", str(page)]
     for more in (["--problems", "8", "--rounds", "3"], ["--write-docs"]):
         monkeypatch.setattr("sys.argv", ["population.py", *files, *more])
         population.main()
-    result = json.loads(out.read_text())
-    assert [rule["name"] for rule in result["rules"]] == list(result["settings"])
+    content = read_result(out)
+    result = content["metrics"]
+    assert [rule["name"] for rule in content["configuration"]["rules"]] == list(result["settings"])
     for strategies in result["settings"].values():
         assert set(strategies) == set(BUNDLED) and strategies["bucket"]["against_bucket"] == 1.0
         reached = [strategy["best"] for strategy in strategies.values()]

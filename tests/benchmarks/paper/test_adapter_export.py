@@ -9,6 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from benchmarks.common.results import write_result
 from benchmarks.paper import adapter, arms, collect
 
 
@@ -29,7 +30,7 @@ def export(run, out, *options: str) -> None:
 
 
 def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, tmp_path):
-    (result := tmp_path / "arms.json").write_text(json.dumps(collect.collect([runs])))
+    write_result(result := tmp_path / "arms.json", collect.collect([runs]), {})
     out = tmp_path / "adapter"
     export(run, out, "--result", str(result))
     assert load_file(out / adapter.WEIGHTS)["a"].tolist() == [1.0, 1.0]

@@ -97,7 +97,7 @@ def test_collect_when_machines_have_parts_of_a_table_joins_them(tmp_path):
     second = write_table(tmp_path / "second", {"grpo": 1.5}, (1,))
     third = write_table(tmp_path / "third", {"base": 0.5, "stage1": 1.0, "bucket": 3.0}, (2,))
     list(travel.pack_runs(second, set(), tmp_path / "packed", 8.0, 0.01))
-    write_result(tmp_path / "third.json", collect.collect([third]))
+    write_result(tmp_path / "third.json", collect.collect([third]), {})
     whole = collect.collect([first, second, third])
     joined = collect.collect([tmp_path / "third.json", tmp_path / "packed", first])
     assert joined["arms"].keys() == whole["arms"].keys() == {"base", "stage1", "grpo", "bucket"}

@@ -156,6 +156,7 @@ def test_arms_when_seeds_are_missing_are_compared_over_shared_seeds(tmp_path):
 
 
 def test_results_when_runs_lie_elsewhere_are_kept(tmp_path):
+    from benchmarks.common.results import read_result
     from benchmarks.training.ablation_runs import Runner
     from benchmarks.training.ablations import write_results
 
@@ -170,7 +171,7 @@ def test_results_when_runs_lie_elsewhere_are_kept(tmp_path):
     out = tmp_path / "results.json"
     first = write_results(runs("main", ("bucket", "none"), (1, 2, 3), 2.0), out)
     write_results(runs("further", ("bucket", "n-1"), (1,), 5.0), out)
-    both = json.loads(out.read_text())
+    both = read_result(out)["metrics"]
     assert list(both["arms"]) == ["bucket", "none", "n-1"]
     assert both["arms"]["bucket"] == json.loads(json.dumps(first["arms"]["bucket"]))
     assert {c["second"]: c["ratio"] for c in both["comparisons"]} == pytest.approx({"none": 1.0, "n-1": 1.0})
@@ -178,7 +179,7 @@ def test_results_when_runs_lie_elsewhere_are_kept(tmp_path):
     again = runs("again", ("none",), (1, 2, 3, 4), 7.0)  # more seeds than there were
     assert write_results(again, out)["arms"]["none"]["over_seeds"]["train"]["geomean"] == pytest.approx(7.0)
     assert write_results(Runner(tmp_path / "empty", math.inf, [], Console(quiet=True)), out) == {}
-    assert list(json.loads(out.read_text())["arms"]) == ["bucket", "none", "n-1"]
+    assert list(read_result(out)["metrics"]["arms"]) == ["bucket", "none", "n-1"]
 
 
 def test_recorded_runs_when_read_become_ladders(tmp_path):
