@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from cudal1_ray.config import load_config
+from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stopping import RunStopped, Stopper
 from cudal1_ray.training.train import train
 from tests.training.scripted_run import check_complete, open_session, rows_of, run_stage
@@ -53,9 +54,29 @@ def test_run_when_the_next_step_would_exceed_the_budget_ends_before_it(tmp_path)
     check_complete(session)
 
 
+@pytest.mark.parametrize(("ending", "steps"), [("max_minutes", 2), ("SIGTERM", 2), ("Ctrl-C", None)])
+def test_run_when_it_has_to_end_at_a_look_in_between_saves_the_step_before(tmp_path, ending, steps):
+    session = open_session(tmp_path, "assessment.every_steps=2", "checkpoint.every_steps=10", "algorithm.kl_coef=0")
+    session.crew.learner.start_stage = lambda *arguments, **names: None
+
+    def look(session, stage, step):
+        if ending == "max_minutes":
+            session.stopper, session.last_assessment_s = Stopper(max_minutes=1.0), 61.0
+            session.stopper.check(session.last_assessment_s)
+        if ending == "SIGTERM":
+            session.stopper.terminated = True
+        raise KeyboardInterrupt
+
+    with pytest.raises((RunStopped, KeyboardInterrupt)):
+        run_contrastive(session, look)
+    latest = session.store.latest()
+    assert (latest.step if latest else None) == steps
+
+
 WAITING = """
 import os, signal, threading, time
 import ray
+from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stopping import Stopper
 
 @ray.remote

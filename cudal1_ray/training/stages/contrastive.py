@@ -14,6 +14,7 @@ from cudal1_ray.files import JsonLines
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.pipeline import Pipeline, Stage
 from cudal1_ray.training.session import Session
+from cudal1_ray.training.stopping import RunStopped
 
 STAGE = "contrastive"
 
@@ -41,13 +42,23 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
     session.ensure_published()
     stage, every = contrastive_stage(session, done), session.config.assessment.every_steps
     if every and done and done % every == 0:
-        look(session, STAGE, done)  # which an interruption may have cut short
+        _look_or_save(session, look, done)  # which an interruption may have cut short
     while done < settings.steps:
         until = min(settings.steps, (done // every + 1) * every) if every else settings.steps
         Pipeline(session, stage).run(done, until)
         done = until
         if done < settings.steps:
-            look(session, STAGE, done)
+            _look_or_save(session, look, done)
+
+
+def _look_or_save(session: Session, look: Callable[[Session, str, int], None], done: int) -> None:
+    """Look at the policy after a step; write the checkpoint of that step where the run has to end meanwhile."""
+    try:
+        look(session, STAGE, done)
+    except (RunStopped, KeyboardInterrupt):
+        if session.stopper.reason(session.last_assessment_s):
+            session.checkpoint_if_newer()
+        raise
 
 
 def contrastive_stage(session: Session, done: int = 0) -> Stage:
