@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from cudal1_ray.evaluation.inside.equality import finite
 from cudal1_ray.evaluation.inside.input_kinds import is_mask
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
@@ -21,6 +22,10 @@ _DRAWS = 8
 _MOST_SORTED = 1 << 24
 # Most deviation from 1 of the sum of shares, and of a unit vector's length.
 _SUM = 1e-3
+# Most different values of codes, as floats: as many as four bits have. A tensor has at least eight elements for each.
+_CODES, _OF_EACH_CODE = 16, 8
+# Most columns of boxes (three centres, sizes, an angle and a score), and fewest rows by which their order shows.
+_COLUMNS, _ROWS = 8, 8
 
 Property = Callable[[torch.Tensor], bool]
 
@@ -32,13 +37,15 @@ class Common:
     Attributes:
         properties: hold for every draw.
         still: the values stay as the problem draws them (zeros and ones, one-hot rows, row pointers, permutations, unit
-            vectors).
+            vectors, codes, padding).
         bounds: whole numbers that mark where something else ends, or number all of it, so that sizes depend on them.
+        in_place: its elements must not change places, nor those of two draws meet in one tensor.
     """
 
     properties: tuple[Property, ...] = ()
     still: bool = False
     bounds: bool = False
+    in_place: bool = False
 
 
 class InputStructure:
@@ -51,7 +58,7 @@ class InputStructure:
     def __init__(self, draws: list[list[torch.Tensor]], alike: float = _ALIKE) -> None:
         self._shapes = [tensor.shape for tensor in draws[0]]
         self._pairs = _ordered_pairs(draws)
-        apart = {number for pair in self._pairs for number in pair}
+        apart = {number for pair in (*self._pairs, *_counting_pairs(draws)) for number in pair}
         sizes = {size for shape in self._shapes for size in shape}
         tensors = enumerate(zip(*draws, strict=True))
         self._tensors = [_common(list(of_all), number in apart, sizes, alike) for number, of_all in tensors]
@@ -60,12 +67,16 @@ class InputStructure:
     def __bool__(self) -> bool:
         return bool(self._pairs or self.still or any(common.properties for common in self._tensors))
 
-    def restored(self, inputs: list[Any], own: list[Any], *, timed: bool) -> list[Any] | None:
+    def restored(self, inputs: list[Any], own: list[Any], mixed: str = "") -> list[Any] | None:
         """Return `inputs`, made out of the draw `own`, with that draw's tensor in place of each that is `still` or has
-        lost a property; None where sizes do not allow that. `timed`: as for timed calls, in which only `still` tensors
-        are the draw's; None where others lose a property, or where nothing is new.
+        lost a property; None where sizes do not allow that. `mixed`: the way in which timed calls mix two draws, in
+        which only `still` tensors are the draw's; None where others lose a property, or where nothing is new.
         """
         before, after = tensors_in(own), tensors_in(inputs)
+        if mixed and not finite([before[number] for number in self.still]):
+            return None  # infinities cannot be mixed with themselves
+        if mixed not in ("", "mixed_in_place") and any(common.in_place for common in self._tensors):
+            return None
         if any(common.bounds for common in self._tensors) and [tensor.shape for tensor in after] != self._shapes:
             return None
         for number in self.still:
@@ -74,7 +85,7 @@ class InputStructure:
                 after[number] = before[number]
         lost = self._lost(after)
         cut = any(after[number].shape != before[number].shape for number in lost)
-        if lost and (timed or cut or self._lost(before)) or timed and all(map(is_, after, before)):
+        if lost and (mixed or cut or self._lost(before)) or mixed and all(map(is_, after, before)):
             return None
         rest = (before[number] if number in lost else tensor for number, tensor in enumerate(after))
         return map_tensors(inputs, lambda _: next(rest))
@@ -100,7 +111,9 @@ def structure_of_inputs(first: list[Any], second: list[Any], another: Callable[[
 
 
 def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: float) -> Common:
-    """Return what all draws of a tensor have in common; `apart`: it never exceeds, or is never below, another one."""
+    """Return what all draws of a tensor have in common; `apart`: another tensor bounds it, is bounded by it, counts its
+    elements or is counted by it.
+    """
     first = draws[0]
     if first.numel() < 2 or first.is_complex():
         return Common()
@@ -109,24 +122,51 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
     same = torch.ones_like(first, dtype=torch.bool)
     for other in draws[1:]:
         same &= first == other
-    uniform, truths = _all(draws, _is_uniform), first.dtype is torch.bool
-    order = tuple(holds for holds in (_rises, _falls) if not truths and _all(draws, holds))
-    if not first.is_floating_point():
-        numbers = not truths and not uniform and 3 < first.numel() <= _MOST_SORTED
-        distinct = bool(order) or numbers and _all(draws, _is_distinct)
-        bounds = distinct and all({int(draw.max()), int(draw.max()) + 1} & sizes for draw in draws)
-        return Common(order, distinct or apart or bool(same.all()) and not uniform, bounds)
-    if _all(draws, _is_whole) and any(bool(draw.any()) for draw in draws):
-        return Common(order, still=True)
-    properties = order + tuple(holds for holds in (_is_uniform, _sums_to_one) if _all(draws, holds))
-    if not properties and first.dim() > 1 and _all(draws, _is_unit):
-        return Common(still=True)
     constant = int(same.sum())
+    uniform, properties = _all(draws, _is_uniform), _orders(draws)
+    if not first.is_floating_point():
+        truths = first.dtype is torch.bool
+        ordered = bool(properties) and not truths
+        numbers = not truths and not uniform and 3 < first.numel() <= _MOST_SORTED
+        distinct = ordered or numbers and _all(draws, _is_distinct)
+        properties += () if uniform else _sums(draws)
+        bounds = distinct and all({int(draw.max()), int(draw.max()) + 1} & sizes for draw in draws)
+        fixed = not uniform and constant == first.numel()
+        return Common(properties, bool(properties) or distinct or apart or fixed, bounds)
+    if _all(draws, _is_whole) and any(bool(draw.any()) for draw in draws):
+        return Common(properties, still=True)
+    if constant < first.numel() and _are_codes(draws):
+        return Common(properties, still=True)
+    properties += _along(draws, _sums_to_one) + _ordered_columns(draws)
+    if not properties and (units := _along(draws, _is_unit)):
+        return Common(units, still=True)
     if constant < first.numel():
         properties += tuple(holds for holds in (_is_symmetric, _is_definite) if all(map(holds, draws)))
         if constant > alike * first.numel():
             properties += (partial(_keeps, first, same),)
-    return Common(properties)
+    in_place = bool(properties) or uniform and constant < first.numel()
+    return Common(properties + ((_is_uniform,) if uniform else ()), in_place=in_place)
+
+
+def _along(draws: list[torch.Tensor], of_rows: Property) -> tuple[Property, ...]:
+    """Return a property of rows once for every axis along which all draws have it."""
+    return tuple(partial(_holds, of_rows, axis) for axis in _axes(draws, of_rows))
+
+
+def _axes(draws: list[torch.Tensor], of_rows: Property) -> set[int]:
+    axes = range(draws[0].dim())
+    return {axis for axis in axes if _all([draw.movedim(axis, -1) for draw in draws], of_rows)}
+
+
+def _holds(of_rows: Property, axis: int, tensor: torch.Tensor) -> bool:
+    return of_rows(tensor.movedim(axis, -1))
+
+
+def _orders(draws: list[torch.Tensor]) -> tuple[Property, ...]:
+    """Return the orders that all draws have, along whichever axis; what never changes along an axis has none there."""
+    rising, falling = _axes(draws, _rises), _axes(draws, _falls)
+    orders = [partial(_holds, _rises, axis) for axis in sorted(rising - falling)]
+    return (*orders, *(partial(_holds, _falls, axis) for axis in sorted(falling - rising)))
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:
@@ -144,9 +184,28 @@ def _ordered_pairs(draws: list[list[torch.Tensor]]) -> list[tuple[int, int]]:
         (a, b)
         for a, low in enumerate(draws[0])
         for b, high in enumerate(draws[0])
-        if a != b and low.shape == high.shape and low.dtype == high.dtype and comparable(low) and comparable(high)
+        if a != b and low.dtype == high.dtype and comparable(low) and comparable(high) and _beside(low, high)
         if all(_never_above(draw[a], draw[b]) for draw in draws)
         if not all(torch.equal(draw[a], draw[b]) for draw in draws)
+    ]
+
+
+def _beside(low: torch.Tensor, high: torch.Tensor) -> bool:
+    """Return whether shapes let one tensor bound the other, element by element, or each of its rows."""
+    last = min(low.dim(), high.dim())
+    rows = last > 0 and low.shape[-last:] == high.shape[-last:] and not (_is_uniform(low) or _is_uniform(high))
+    return low.shape == high.shape or rows
+
+
+def _counting_pairs(draws: list[torch.Tensor]) -> list[tuple[int, int]]:
+    """Return pairs of the numbers of tensors of which the second is the sums of the first's rows: a mask's lengths."""
+    return [
+        (a, b)
+        for a, rows in enumerate(draws[0])
+        for b, sums in enumerate(draws[0])
+        if rows.dim() and rows.shape[:-1] == sums.shape and sums.numel() > 1
+        if not (rows.is_complex() or rows.is_floating_point() and rows.element_size() < 2)
+        if all(torch.equal(draw[a].sum(-1).to(sums.dtype), draw[b]) for draw in draws)
     ]
 
 
@@ -166,8 +225,41 @@ def _is_binary(tensor: torch.Tensor) -> bool:
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Return whether the floats are whole numbers: masks of 0 and 1, signs, one-hot rows, counts."""
-    return bool((tensor == tensor.round()).all()) and bool(tensor.isfinite().all())
+    """Return whether the floats are whole numbers: masks of 0 and 1, or of 0 and infinity, signs, one-hot rows."""
+    return bool((tensor == tensor.round()).all())
+
+
+def _are_codes(draws: list[torch.Tensor]) -> bool:
+    """Return whether floats are some few values, the same ones in all draws: masks, levels, smoothed labels."""
+    codes = torch.unique(draws[0].reshape(-1)[: _CODES * _OF_EACH_CODE].float()).to(draws[0])
+    few = 2 <= len(codes) <= min(_CODES, draws[0].numel() // _OF_EACH_CODE)
+    return few and all(bool(torch.isin(draw, codes).all()) for draw in draws)
+
+
+def _sums(draws: list[torch.Tensor]) -> tuple[Property, ...]:
+    """Return the axes along which all sums are one number, as properties: one-hot rows, lengths that fill a batch."""
+    totals = [int(draws[0].sum(axis).reshape(-1)[0]) for axis in range(draws[0].dim())]
+    sums = (partial(_adds_up, axis, total) for axis, total in enumerate(totals) if draws[0].shape[axis] > 1)
+    return tuple(adds_up for adds_up in sums if all(map(adds_up, draws)))
+
+
+def _adds_up(axis: int, total: int, tensor: torch.Tensor) -> bool:
+    return bool((tensor.sum(axis) == total).all())
+
+
+def _ordered_columns(draws: list[torch.Tensor]) -> tuple[Property, ...]:
+    """Return the order of each two columns of which one never exceeds the other: the corners of boxes."""
+    rows, columns = draws[0].numel() // max(1, draws[0].shape[-1]), draws[0].shape[-1]
+    if rows < _ROWS or columns > _COLUMNS:
+        return ()
+    both = [(low, high) for low in range(columns) for high in range(columns) if low != high]
+    orders = [partial(_never_above_in, low, high) for low, high in both]
+    first = [draw[(0,) * (draw.dim() - 2)][:_ROWS] for draw in draws]  # excludes most orders
+    return tuple(order for order in orders if all(map(order, first)) and all(map(order, draws)))
+
+
+def _never_above_in(low: int, high: int, tensor: torch.Tensor) -> bool:
+    return _never_above(tensor[..., low], tensor[..., high])
 
 
 def _is_uniform(tensor: torch.Tensor) -> bool:
@@ -185,9 +277,8 @@ def _is_unit(tensor: torch.Tensor) -> bool:
 
 
 def _rises(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is sorted upwards along the last axis, and not the same throughout."""
-    before, after = tensor[..., :-1], tensor[..., 1:]
-    return bool((before <= after).all()) and bool((before < after).any())
+    """Return whether no number along the last axis is below the one before it."""
+    return bool((tensor[..., :-1] <= tensor[..., 1:]).all())
 
 
 def _falls(tensor: torch.Tensor) -> bool:

@@ -237,7 +237,7 @@ class Maker(Contestant):
         inputs = None if draw is None else input_kinds.varied(draw, kind, seed, lambda: self._own(seed ^ 1))
         if draw is None or inputs is None or self._structure is None or (kind == "own" and not most_bytes):
             return inputs
-        return self._structure.restored(inputs, draw, timed=kind.startswith("mixed"))
+        return self._structure.restored(inputs, draw, kind if kind.startswith("mixed") else "")
 
     def _exact_outputs(self, inputs: list[Any], seed: int, native: Any) -> tuple[Any, bool]:
         """Return the outputs in double precision, None where these are not available, and whether that took long."""

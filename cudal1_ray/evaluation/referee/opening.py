@@ -158,7 +158,7 @@ class _Opening:
         with self._one_turn():
             self._character()
             trials = self._trials()
-            variation = self._variation(trials[0])
+            variation = self._variation([trial for trial in trials if trial.kind == "own"])
         if variation == "bank":  # values come from the problem itself, in many different sets
             with self._one_turn():
                 trials += self._bank(trials[0])
@@ -231,11 +231,13 @@ class _Opening:
             return trial
         return self._trial(kind)
 
-    def _variation(self, own: Trial) -> str:
+    def _variation(self, own: list[Trial]) -> str:
         """Return how the inputs of timed calls are made new."""
         if self.traits.drawing:
             return DRAWN
-        fixed, own_is_finite = self.traits.fixed_inputs, all(expected.infinite is None for expected in own.expected)
+        if len({tuple(spec.shape for spec in trial.specs) for trial in own}) > 1:
+            return "bank"
+        fixed, own_is_finite = self.traits.fixed_inputs, all(expected.infinite is None for expected in own[0].expected)
         for way in MIXED[:2] if fixed else MIXED:
             finite = self._ask(way, self.chance.getrandbits(40), probe=True).finite
             if finite or (finite is not None and not own_is_finite):

@@ -30,7 +30,7 @@ from cudal1_ray.files import replacing
 from cudal1_ray.problems import Problem
 
 # Version of a file's format; files of another one are not read.
-_FORM = 3
+_FORM = 4
 # Most bytes of one session; every evaluator opens a larger one itself. KernelBench's largest weights have 4 GiB.
 _LARGEST_BYTES = 6 << 30
 # Most bytes of all files, and their share of the disk space left for them; the least recently used ones go first.

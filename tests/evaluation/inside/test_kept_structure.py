@@ -79,6 +79,103 @@ CASES = {
         "return x.softmax(-1).gather(-1, hot.argmax(-1, keepdim=True))[:, 0]",
         "return x.softmax(-1)[:, 0] * 1.0",
     ),
+    "one-hot whole numbers": pair(
+        "x, hot",
+        "return [torch.randn(96, 40), F.one_hot(torch.randint(0, 40, (96,)), 40)]",
+        "return (x.softmax(-1) * hot).sum(-1)",
+        "return x.softmax(-1).gather(-1, hot.argmax(-1, keepdim=True))[:, 0]",
+        "return x.softmax(-1)[:, 0] * 1.0",
+    ),
+    "one-hot truth values before the last axis": pair(
+        "x, hot",
+        "classes = torch.randint(0, 40, (8, 12))\n"
+        "return [torch.randn(8, 40, 12), F.one_hot(classes, 40).bool().movedim(2, 1).contiguous()]",
+        "return (x.softmax(1) * hot).sum(1)",
+        "return x.softmax(1).gather(1, hot.int().argmax(1, keepdim=True))[:, 0]",
+        "return x.softmax(1)[:, 0] * 1.0",
+    ),
+    "padding": pair(
+        "x, mask",
+        "lengths = torch.randint(1, 97, (16,))\nlengths[0] = 96\n"
+        "return [torch.randn(16, 96, 8), torch.arange(96) < lengths[:, None]]",
+        "return (x * mask[..., None]).sum(1)",
+        "ends = mask.sum(1) - 1\nreturn x.cumsum(1)[torch.arange(len(x)), ends]",
+        "return x.sum(1) * 1.0",
+    ),
+    "a mask beside its lengths": pair(
+        "x, mask, lengths",
+        "lengths = torch.randint(1, 97, (16,))\n"
+        "return [torch.randn(16, 96, 8), (torch.arange(96) < lengths[:, None]).float(), lengths]",
+        "return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)",
+        "return torch.einsum('btd,bt->bd', x, mask).div_(lengths[:, None])",
+        "return torch.einsum('btd,bt->bd', x, mask).div_(48)",
+    ),
+    "lengths that fill a batch": pair(
+        "values, lengths",
+        "ends = torch.cat([torch.tensor([0]), torch.randperm(79)[:6].sort().values + 1, torch.tensor([80])])\n"
+        "return [torch.randn(80, 32), ends.diff()]",
+        "return torch.stack([rows.sum(0) for rows in values.split(lengths.tolist())])",
+        "rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)\n"
+        "return values.new_zeros(len(lengths), 32).index_add_(0, rows, values)",
+        "return torch.stack([rows.sum(0) for rows in values.split([12] * 6 + [8])])",
+    ),
+    "any number of rows": pair(
+        "values, starts",
+        "starts = F.pad(torch.randint(1, 4, (3,)).cumsum(0), (1, 0))\n"
+        "return [torch.randn(int(starts[-1]), 512), starts]",
+        "return torch.stack([values[a:b].amax(0) for a, b in zip(starts[:-1], starts[1:])])",
+        "return torch.segment_reduce(values, 'max', lengths=starts.diff(), axis=0)",
+        "return values[:3] * 1.0",
+    ),
+    "sorted columns": pair(
+        "x, knots",
+        "return [torch.rand(64, 8), torch.rand(40, 8).sort(dim=0).values]",
+        "return torch.searchsorted(knots.T.contiguous(), x.T.contiguous()).T + x",
+        "return (knots < x[:, None]).sum(1).float().add_(x)",
+        "return (x * 40).ceil().clamp(0, 40).add_(x)",
+    ),
+    "shares of columns": pair(
+        "x, weights",
+        "return [torch.randn(32, 24), torch.rand(24, 24).softmax(0)]",
+        "return x @ (weights / weights.sum(0))",
+        "return torch.mm(x, weights)",
+        "return x.mean(1, keepdim=True).expand(-1, 24) * 1.0",
+    ),
+    "unit vectors before the last axis": pair(
+        "x, y",
+        "return [F.normalize(torch.randn(8, 10, 6)), F.normalize(torch.randn(8, 10, 6))]",
+        "return F.cosine_similarity(x, y, dim=1)",
+        "return (x * y).sum(1)",
+        "return (x[:, :9] * y[:, :9]).sum(1)",
+    ),
+    "levels": pair(
+        "x, level",
+        "return [torch.randn(64, 128), torch.randint(0, 3, (64, 128)) * 0.5]",
+        "return torch.tanh(x) * level",
+        "y = torch.tanh(x)\nreturn torch.where(level > 0.7, y, torch.where(level > 0.2, y / 2, torch.zeros_like(y)))",
+        "return torch.where(level > 0, torch.tanh(x), torch.zeros_like(x))",
+    ),
+    "an infinite mask": pair(
+        "x, mask",
+        "return [torch.randn(8, 48, 48), torch.full((48, 48), float('-inf')).triu(1)]",
+        "return torch.softmax(x + mask, -1)",
+        "return torch.softmax(x.masked_fill(mask != 0, float('-inf')), -1)",
+        "return torch.softmax(x, -1) * 1.0",
+    ),
+    "corners of boxes": pair(
+        "boxes",
+        "corner = torch.rand(64, 2)\nreturn [torch.cat([corner, corner + 0.1 + torch.rand(64, 2)], 1)]",
+        "return (boxes[:, 2] - boxes[:, 0]).clamp(min=0) * (boxes[:, 3] - boxes[:, 1]).clamp(min=0)",
+        "return (boxes[:, 2:] - boxes[:, :2]).prod(1)",
+        "return (boxes[:, 2] - boxes[:, 0]).square()",
+    ),
+    "a bound for each row": pair(
+        "x, low, high",
+        "low = torch.randn(96)\nreturn [torch.randn(64, 96) * 2, low, low + 0.1 + torch.rand(64, 96)]",
+        "return torch.maximum(torch.minimum(x, high), low)",
+        "return torch.where(x < low, low, torch.where(x > high, high, x))",
+        "return torch.minimum(x, high)",
+    ),
     "zeros and ones": pair(
         "x, keep",
         "return [torch.randn(64, 128), (torch.rand(64, 128) > 0.4).float()]",
@@ -157,6 +254,13 @@ CASES = {
         "return (x * 0.7 + 1).to(torch.float8_e4m3fn)",
         "return torch.add(torch.ones_like(x), x, alpha=0.7).to(torch.float8_e4m3fn)",
         "return x.to(torch.float8_e4m3fn).float().mul(0.7).add(1.05).to(torch.float8_e4m3fn)",
+    ),
+    "eight bits beside the scale of each row": pair(
+        "x, scale",
+        "return [torch.randn(64, 256).to(torch.float8_e4m3fn), torch.rand(64)]",
+        "return x.float() * scale[:, None] + 1",
+        "return torch.addcmul(torch.ones(()), scale[:, None], x.float())",
+        "return x.float() * scale[0] + 1",
     ),
     "buffers outside the state": pair(
         "x",
