@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,10 +11,15 @@ import torch
 
 def constructor_arguments(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return positional arguments and keywords from a problem's `get_init_inputs()`: a sequence, as in KernelBench; a
-    dictionary of keywords; or a sequence of both, as in KernelBook.
+    dictionary of keywords; a sequence of both, as in KernelBook; or nothing. Raise TypeError, which names the value's
+    type, for a single argument.
     """
+    if arguments is None:
+        return [], {}
     if _names(arguments):
         return [], dict(arguments)
+    if not isinstance(arguments, Iterable) or isinstance(arguments, (torch.Tensor, str)):
+        raise TypeError(f"get_init_inputs() gives {type(arguments).__name__}; let it give a list of arguments")
     arguments = list(arguments)
     if len(arguments) == 2 and isinstance(arguments[0], (list, tuple)) and _names(arguments[1]):
         return list(arguments[0]), dict(arguments[1])
@@ -40,10 +45,18 @@ def call_arguments(inputs: Any, forward: Callable[..., Any]) -> list[Any]:
 
 
 def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
-    names = [name for name in inspect.signature(forward).parameters if name != "self"]
-    if list(names[: len(inputs)]) != [name for name in names if name in inputs] or set(inputs) - set(names):
-        raise TypeError(f"get_inputs() gives a dictionary of {list(inputs)}, forward takes {names}; give a list")
-    return [inputs[name] for name in names[: len(inputs)]]
+    """Return the arguments in `forward`'s order, with defaults for those left out between others."""
+    signature = inspect.signature(forward)
+    try:
+        bound = signature.bind(None, **inputs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError
+    except TypeError:
+        names = list(inputs)
+        raise TypeError(f"get_inputs() gives a dictionary of {names}, forward takes {signature}; give a list") from None
+    names = list(signature.parameters)[1:]
+    return list(bound.args[1 : 2 + max(map(names.index, inputs), default=-1)])
 
 
 def with_plain_values_of(value: Any, first: Any) -> Any:

@@ -32,6 +32,7 @@ from cudal1_ray.evaluation.exchange.tensors import (
     window_starts,
 )
 from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.inside.constructing import constructor_arguments
 from cudal1_ray.evaluation.inside.cpu_device import STRICTEST, CpuDevice
 from cudal1_ray.evaluation.inside.cuda_device import open_device
 from cudal1_ray.evaluation.inside.drawing import Drawing
@@ -135,7 +136,7 @@ class Contestant:
         if not _isinstance(kind, type):
             return MISSING_MODEL
         init = [load_tensor(self.pool, spec) for spec in request.opened.init_tensors]
-        positional, named = unpack(request.opened.init, init, self._type_of)
+        positional, named = self._constructor_arguments(request, init)
         value_of = {name: partial(tensor_in_place, self.pool, spec) for name, spec in request.opened.state}
         with weights_at_once(kind, value_of) as self.given:
             # Built where the reference's model was built: only there tensors without a name are drawn alike.
@@ -227,13 +228,24 @@ class Contestant:
             return tensors
         return list(unpack(self.loaded.opened.arguments, tensors, self._type_of))
 
+    def _constructor_arguments(self, request: messages.Load, init: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return what the model is constructed with: as it was packed, or from the problem file itself."""
+        if request.opened.init:
+            return unpack(request.opened.init, init, self._type_of)
+        self.device.seed(request.model_seed)
+        return constructor_arguments(self._problem_file().get_init_inputs())
+
     def _type_of(self, name: str) -> Any:
         """Return the type `name` of arguments that contain it: the code's own, or else the problem file's."""
         with suppress(AttributeError):
             return attrgetter(name)(self.module)
+        return attrgetter(name)(self._problem_file())
+
+    def _problem_file(self) -> Any:
+        """Return the problem file as a module; the reference is that itself."""
         if "reference" not in sys.modules:
             execute(self.loaded.definitions, self.scratch, "reference")
-        return attrgetter(name)(sys.modules["reference"])
+        return sys.modules["reference"]
 
     def scatter(self, request: messages.Scatter, fds: list[int]) -> None:
         """Move whatever is allocated from now on, within room for `reserve_mib` if that is new."""

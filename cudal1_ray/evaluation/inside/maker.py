@@ -6,6 +6,7 @@ candidate: only the referee receives its results.
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,9 +93,9 @@ class Maker(Contestant):
         self._coarse_products, self._alone = request.coarse_products, request.alone
         module = execute(request.source, self.scratch, "reference")
         self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
-        self.device.seed(request.seed)
+        self.device.seed(request.model_seed)
         positional, named = constructor_arguments(module.get_init_inputs())
-        packed_init, init_tensors = pack((positional, named))
+        packed_init, init_tensors = _packed_if_possible((positional, named))
         model, in_place = self._build(lambda: module.Model(*positional, **named), request.model_seed)
         detach(model)
         if request.eval_mode:
@@ -105,9 +106,9 @@ class Maker(Contestant):
         self._exact = self._double()
         first = list(self._own(request.seed + 1))
         arguments, tensors = pack(first)
-        if len(tensors) != len(tensors_in(first)):
+        if len(tensors) != len(tensors_in(first)) or any(type(value).__name__ == "ndarray" for value in first):
             kinds = ", ".join(sorted({type(value).__name__ for value in first}))
-            raise TypeError(f"get_inputs() gives tensors inside objects ({kinds}); give them in lists or dictionaries")
+            raise TypeError(f"get_inputs() gives numbers inside objects ({kinds}); give tensors, lists, dictionaries")
         io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))
         # From here on only its types and plain values are needed, not its gigabytes.
         self._first = first = map_tensors(first, lambda tensor: tensor.new_empty(0))
@@ -411,3 +412,13 @@ class Maker(Contestant):
         if spec.nbytes != spec.expected_nbytes():
             raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
         return spec
+
+
+def _packed_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
+    """Return what `pack` returns; nothing for functions and types without a name in the problem file, of which each
+    process asks the file itself.
+    """
+    try:
+        return pack(arguments)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return b"", []

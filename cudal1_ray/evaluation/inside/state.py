@@ -13,6 +13,9 @@ import torch
 from cudal1_ray.evaluation.inside.memory import lengthen_layers
 from cudal1_ray.evaluation.inside.places import tensors_in
 
+# Attributes of a module that hold its parts.
+_PARTS = ("_parameters", "_buffers", "_modules")
+
 
 def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Generator) -> None:
     """Give values to weights that initialisation leaves constant, in place, so that an identity at init shows.
@@ -126,12 +129,25 @@ def copied(model: torch.nn.Module) -> torch.nn.Module:
     to the copy's parts: `copy.deepcopy` leaves functions as they are.
     """
     memo: dict[int, Any] = {}
-    result = copy.deepcopy(model, memo)
+    try:
+        result = copy.deepcopy(model, memo)
+    except Exception:  # a setting that cannot be copied, such as a dictionary with attributes, is shared
+        values = [value for module in model.modules() for name, value in vars(module).items() if name not in _PARTS]
+        memo = {id(value): value for value in values if not tensors_in(value) and not _can_be_copied(value)}
+        result = copy.deepcopy(model, memo)
     for module, other in zip(model.modules(), result.modules(), strict=True):
         for name, value in vars(module).items():
             if isinstance(value, FunctionType):
                 setattr(other, name, _rebound(value, memo))
     return result
+
+
+def _can_be_copied(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except Exception:
+        return False
+    return True
 
 
 def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:

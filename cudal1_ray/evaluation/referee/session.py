@@ -235,7 +235,7 @@ def load_request(session: ProblemSession, code: str, role: str, extensions: Exte
     look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
     against = config.against if role == "reference" else "eager"
     # Arguments may contain objects that the problem file defines.
-    names_the_problem = any(b"reference" in packed for packed in (opened.init, opened.arguments))
+    names_the_problem = not opened.init or any(b"reference" in packed for packed in (opened.init, opened.arguments))
     return Load(
         role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
         session.traits.drawing, eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),

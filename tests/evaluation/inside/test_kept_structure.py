@@ -273,6 +273,27 @@ CASES = {
         "        self.register_buffer('offset', torch.zeros(n), persistent=False)",
         given="48",
     ),
+    "a function without a name": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "return self.activation(self.a(x))",
+        "return self.activation(self.a(x)) * 1",
+        "return torch.relu(self.a(x)) * 1",
+        parameters=", n, activation",
+        made="self.a, self.activation = nn.Linear(n, n), activation",
+        given="48, lambda x: torch.relu(x) + 0.1",
+    ),
+    "settings that cannot be copied": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "return torch.relu(self.a(x)) * self.settings.scale",
+        "return self.a(x).relu_().mul_(self.settings['scale'])",
+        "return self.a(x).relu_().mul_(2)",
+        before="class Settings(dict):\n    __getattr__ = dict.__getitem__\n",
+        parameters=", settings",
+        made="self.a, self.settings = nn.Linear(settings.n, settings.n), settings",
+        given="Settings(n=48, scale=3)",
+    ),
     "arguments of own types": pair(
         "x",
         "return [torch.randn(64, 48)]",
@@ -309,10 +330,19 @@ def test_candidate_when_it_lacks_the_problems_types_gets_the_problems(evaluator)
     assert verdict.accepted, verdict
 
 
-def test_inputs_when_of_another_form_are_named(evaluator):
-    source = form("x", "return 3.0", "return x * 2")
+@pytest.mark.parametrize(
+    "inputs, init, named",
+    [
+        ("return 3.0", "", "get_inputs() gives float"),
+        ("import numpy\nreturn [numpy.ones(3)]", "", "get_inputs() gives numbers inside objects (ndarray)"),
+        ("return {'y': torch.ones(3)}", "", "gives a dictionary of ['y'], forward takes (self, x)"),
+        ("return [torch.ones(3)]", "] or 48 or [", "get_init_inputs() gives int"),
+    ],
+)
+def test_inputs_when_of_another_form_are_named(evaluator, inputs, init, named):
+    source = form("x", inputs, "return x * 2", given=init)
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), source.replace("class Model(", "class ModelNew("))
-    assert verdict.reasons == ("reference_error",) and "get_inputs() gives float" in verdict.detail, verdict
+    assert verdict.reasons == ("reference_error",) and named in verdict.detail, verdict
 
 
 def test_structure_when_inputs_are_random_is_none():
@@ -324,11 +354,12 @@ def test_structure_when_inputs_are_random_is_none():
 
 
 def test_arguments_when_given_by_name_must_be_forwards():
-    def forward(self, a, b=1):
+    def forward(self, a, b=1, scale=None):
         return a
 
     ones = torch.ones(2)
+    assert call_arguments({"scale": 3, "a": ones}, forward) == [ones, 1, 3]
     assert call_arguments({"a": ones}, forward) == [ones] and call_arguments(iter([ones]), forward) == [ones]
     with pytest.raises(TypeError, match="forward takes"):
-        call_arguments({"c": ones}, forward)
+        call_arguments({"d": ones}, forward)
     assert with_plain_values_of([ones, 2, {"k": "b"}], [ones * 2, 1, {"k": "a"}])[1:] == [1, {"k": "a"}]

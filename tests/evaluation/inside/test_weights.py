@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation.inside.memory import writes_recurrence
-from cudal1_ray.evaluation.inside.state import load_state, randomise_weights
+from cudal1_ray.evaluation.inside.state import copied, load_state, randomise_weights
 
 
 def test_weights_when_randomised_differ_from_a_fresh_initialisation():
@@ -90,3 +90,14 @@ def test_weights_when_copied_match_by_name_then_by_shape():
     entries = [("weight", torch.ones(3, 2)), ("bias", torch.ones(3)), ("extra", torch.ones(7))]
     assert load_state(model, entries) == ["extra"]
     assert model.matrix.sum() == 6 and model.bias.sum() == 3
+
+
+def test_model_when_a_part_holds_a_setting_that_cannot_be_copied_is_copied_without_it():
+    class Settings(dict):
+        __getattr__ = dict.__getitem__
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    model[0].settings = Settings(scale=2)
+    other = copied(model)
+    assert other[0].settings is model[0].settings
+    assert other[0].weight is not model[0].weight and torch.equal(other[0].weight, model[0].weight)
