@@ -227,14 +227,16 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     worst = float(relative.max())
     if size <= expected.rms_allowed and worst <= expected.max_allowed:
         return missing or (wrong_slice(error, truth, expected.slices) if finite else None)
-    share, scale = _share(relative > expected.max_allowed), size / (expected.spread or 1)
+    beyond, scale = relative > expected.max_allowed, size / (expected.spread or 1)
+    share = _share(beyond)
     detail = (
         f"error {scale:.2e} of the output's spread "
         f"({expected.rms_allowed / (expected.spread or 1):.1e} allowed), "
         f"largest {worst:.2e} ({expected.max_allowed:.1e}), {share:.1%} of the elements beyond"
     )
     examples = _farthest(output, whole_truth, relative, expected) if finite else ""
-    return Difference(_name(scale, worst, share), detail + examples)
+    computed = beyond[truth != 0]  # zeros are right by any factor: those of a ReLU are no part that was computed
+    return Difference(_name(scale, worst, _share(computed) if computed.numel() else share), detail + examples)
 
 
 def _farthest(output: torch.Tensor, truth: torch.Tensor, off: torch.Tensor, expected: Expected) -> str:
