@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cudal1_ray.analysis.config import AnalysisConfig
-from cudal1_ray.analysis.run_data import credited_speedup, degenerate_problems, is_accepted
+from cudal1_ray.analysis.run_data import credited_speedup, degenerate_problems, is_accepted, is_void
 from cudal1_ray.analysis.statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
 from cudal1_ray.errors import UserError
 
@@ -46,7 +46,7 @@ class Comparison:
 def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False) -> SampleSet:
     """Return the assessment rows of one stage and split (None: both splits) as a SampleSet.
 
-    Problems that any row flags as degenerate are left out unless `include_degenerate`.
+    Void rows are left out, and problems that any row flags as degenerate, unless `include_degenerate`.
     """
     rows = list(rows)
     left_out = set() if include_degenerate else degenerate_problems(rows)
@@ -57,6 +57,7 @@ def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate:
             and (split is None or row.get("split") == split)
             and row.get("problem_id")
             and str(row["problem_id"]) not in left_out
+            and not is_void(row)
         ):
             by_problem.setdefault(str(row["problem_id"]), []).append((is_accepted(row), credited_speedup(row)))
     return sample_set(by_problem)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.files import salvage_json_lines
 from cudal1_ray.settings.suggestions import nearest_folders, question
 
@@ -29,6 +30,8 @@ STAGES = (
 )
 SPLITS = ("held_out", "train")
 
+# Reasons that are no statement about a candidate. Degenerate problems are counted where they are asked for.
+_FAILED_OTHERWISE = MOMENTARY | PROBLEM_FAULTS - {"degenerate_input"}
 # A folder with none of these is no run.
 _PARTS = ("config.yaml", "metrics.jsonl", "assessments.jsonl", "rollouts", "exemplars")
 
@@ -74,8 +77,10 @@ class RunData:
         return self.folder.resolve().name
 
     def counted_rollouts(self, include_degenerate: bool = False) -> list[dict[str, Any]]:
-        """Return the rollouts, without those of degenerate problems unless asked for: their speedups mean nothing."""
-        return [row for row in self.rollouts if include_degenerate or not is_degenerate(row)]
+        """Return the rollouts without void ones, and without those of degenerate problems unless asked for: their
+        speedups mean nothing.
+        """
+        return [row for row in self.rollouts if not is_void(row) and (include_degenerate or not is_degenerate(row))]
 
     def stages(self) -> list[str]:
         """Return the stages that occur in the run, in the order of the method; unknown names last."""
@@ -101,6 +106,11 @@ def number(value: Any, default: float | None = None) -> float | None:
 
 def is_accepted(row: Mapping[str, Any]) -> bool:
     return row.get("status") == "accepted"
+
+
+def is_void(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is no statement about its candidate: the evaluator or the reference failed."""
+    return not _FAILED_OTHERWISE.isdisjoint(text_list(row.get("reasons")))
 
 
 def is_degenerate(row: Mapping[str, Any]) -> bool:

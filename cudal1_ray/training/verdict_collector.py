@@ -7,8 +7,8 @@ from collections import defaultdict
 
 from cudal1_ray.actors.evaluation_queue import lost_verdict
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.problems import Problem
+from cudal1_ray.rewards import is_void
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.progress import IDLE, Progress
@@ -104,10 +104,10 @@ class VerdictCollector:
     def _settle(self, key: str, verdict: Verdict, *, lost: bool = False) -> None:
         """Record a verdict and hand it to every completion that waits for it.
 
-        The journal takes none that is momentary, since the next attempt may go well, except where every attempt `lost`
-        an actor: the same candidate again would cost as many.
+        The journal takes none that is void, which is no statement about the candidate, except where every attempt
+        `lost` an actor: the same candidate again would cost as many.
         """
-        if lost or not MOMENTARY & set(verdict.reasons):
+        if lost or not is_void(verdict):
             self._journal.add(self._scope, key, verdict)
         self._progress.verdict(verdict)
         del self._candidates[key]

@@ -1,4 +1,4 @@
-"""Degenerate problems are left out of means and counted; runs from before the flag are read as well."""
+"""Void rows are left out of means; degenerate problems too, and counted. Runs from before the flag are read as well."""
 
 from __future__ import annotations
 
@@ -79,3 +79,13 @@ def test_summary_when_a_run_has_no_degenerate_flag_uses_its_reasons(tmp_path):
     both = [row("plain", 2.0), row("constant", 5.0)], [row("plain", 4.0), row("constant", 5.0, degenerate=True)]
     comparison = compare_runs(*both, stage="sft", split="train", config=QUICK)
     assert comparison.problems == 1 and comparison.speedup_ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("reason", ["evaluator_error", "unstable_timing", "reference_error"])
+def test_summary_when_the_evaluation_of_a_sample_failed_leaves_it_out(tmp_path, reason):
+    rows = [row("plain", 2.0), row("plain", 0.0, reasons=[reason]), row("plain", 0.0, reasons=["wrong_output"])]
+    rollouts = [{"step": 1, **line} for line in rows]
+    run = read_run(write(tmp_path / "run", rows, [{"reasons": []} | line for line in rollouts]))
+    entry = summarise(run, QUICK)["stages"]["sft"]["train"]
+    assert (entry["problems"], entry["samples"], entry["success_rate"]) == (1, 2, 0.5)
+    assert len(run.counted_rollouts()) == 2

@@ -9,7 +9,7 @@ from cudal1_ray.actors.evaluation_queue import lost_verdict
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.reasons import MOMENTARY
+from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.progress import Progress
@@ -67,8 +67,8 @@ def test_collector_when_every_attempt_lost_its_actor_records_a_void_verdict_once
     assert not again.submit("b", problem, CODE) and again.verdicts["b"] == first.verdicts["a"]
 
 
-@pytest.mark.parametrize("reason", sorted(MOMENTARY))
-def test_collector_when_the_machine_was_at_fault_evaluates_again(crew, problem, collector, reason):
+@pytest.mark.parametrize("reason", sorted(MOMENTARY | PROBLEM_FAULTS))
+def test_collector_when_machine_or_problem_was_at_fault_evaluates_again(crew, problem, collector, reason):
     crew.evaluations = Answering(Verdict.rejected(problem.problem_id, reason), error="")
     for _ in range(2):
         again = collector()
