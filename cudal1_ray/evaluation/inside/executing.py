@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import io
 import os
 import sys
@@ -17,6 +18,8 @@ from cudal1_ray.evaluation.exchange.server_messages import Failure, OwnFailure
 from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
+# Errors of a process that has used up its scratch, its files or the size of one.
+_USED_UP = frozenset((errno.ENOSPC, errno.EMFILE, errno.EFBIG, errno.EDQUOT))
 
 
 def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]] = ()) -> Any:
@@ -42,13 +45,15 @@ def execute(code: str, scratch: str, name: str, places: Sequence[tuple[int, int]
 def failure(error: BaseException) -> Failure:
     """Return an exception of the candidate's code as an answer."""
     kind: OwnFailure = "runtime_error"
+    used_up = False
     try:
         text = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
+        used_up = _isinstance(error, OSError) and error.errno in _USED_UP
     except BaseException:  # raised by the candidate's own exception class
         text = "an exception that cannot be printed"
     if _isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
         kind = "memory_limit"
-    elif _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in text:
+    elif used_up or _isinstance(error, (BlockingIOError, ChildProcessError)) or "can't start new thread" in text:
         kind = "resource_exhaustion"
     elif type(error).__name__ == "ExtensionBuildError":
         kind = "compile_error"
