@@ -47,10 +47,15 @@ class SweepJob:
 
 @dataclass(frozen=True)
 class JobEnding:
-    """How a job ended: `finished`, `failed` or `interrupted`, and for the latter two why, in one line."""
+    """How a job ended, and in one line why where it is not finished.
+
+    Attributes:
+        folder: the sweep's.
+        state: `finished`, `failed`, `stopped` (by SIGTERM, with a checkpoint or before it began) or `interrupted`.
+    """
 
     job: str
-    folder: str  # of the sweep
+    folder: str
     state: str
     cause: str = ""
 
@@ -176,7 +181,7 @@ class SweepFolder:
             raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
 
     def note(self, job: SweepJob, state: str, cause: str = "") -> None:
-        """Record what became of a job: started, finished, failed or interrupted."""
+        """Record what became of a job: started, or the state of its ending."""
         row = {"job": job.name, "settings": job.settings, "overrides": list(job.overrides), "state": state}
         if self._journal is None:
             self._journal = JsonLines(self._jobs)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import signal
+import threading
 import time
 import traceback
 from collections import deque
@@ -15,6 +18,7 @@ import ray
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
+from cudal1_ray.training.stopping import Stopper
 from cudal1_ray.training.sweeps.jobs import JobEnding, SweepFolder, SweepJob
 from cudal1_ray.training.sweeps.reservation import Reservation, inside
 from cudal1_ray.training.sweeps.table import SweepTable
@@ -24,6 +28,8 @@ POLL_S = 0.5
 SETTLE_S = 600.0
 # Seconds that a driver has, once asked to stop, to stop its actors and to close its files.
 GOODBYE_S = 20.0
+# Cause of a job that did not fail and is not finished.
+ENDED_EARLY = "ended early (max_minutes, or SIGTERM)"
 
 
 @dataclass(frozen=True)
@@ -51,21 +57,25 @@ class _Running:
 def run_jobs(folder: SweepFolder, jobs: list[SweepJob], limits: JobLimits) -> list[JobEnding]:
     """Run the jobs that are not finished yet, as many side by side as fit; return how each ended, in their order.
 
-    A job that fails is written down with its cause and stops no other. Ctrl-C ends all; the same command goes on.
+    A job that fails is written down with its cause and stops no other. SIGTERM ends all after their steps under way,
+    Ctrl-C or a second SIGTERM at once; the same command goes on.
 
     Raises:
         UserError: when the configured cluster does not answer.
     """
     done = {job.name for job in jobs if folder.is_finished(job)}
     waiting = deque(job for job in jobs if job.name not in done)
+    stopper = Stopper()
     with SweepTable(folder.path, jobs, done) as table:
-        if waiting:
-            connect(waiting[0].config.cluster)
-        launcher = _Launcher(folder, limits, table)
+        launcher = _Launcher(folder, limits, table, stopper)
         try:
-            launcher.run(waiting)
+            if waiting:
+                with stopper.while_ray_starts():
+                    connect(waiting[0].config.cluster)
+                with stopper.after_this_step():
+                    launcher.run(waiting)
         except KeyboardInterrupt:
-            launcher.interrupt(waiting)
+            launcher.end(waiting, "interrupted")
     return [launcher.endings.get(job.name, JobEnding(job.name, str(folder.path), "finished")) for job in jobs]
 
 
@@ -86,24 +96,29 @@ class _Settling:
 class _Launcher:
     """The jobs that run now, and what became of the others."""
 
-    def __init__(self, folder: SweepFolder, limits: JobLimits, table: SweepTable):
+    def __init__(self, folder: SweepFolder, limits: JobLimits, table: SweepTable, stopper: Stopper):
         self.endings: dict[str, JobEnding] = {}
-        self._folder, self._limits, self._table = folder, limits, table
+        self._folder, self._limits, self._table, self._stopper = folder, limits, table, stopper
         self._running: dict[ray.ObjectRef, _Running] = {}
         self._next: Reservation | None = None  # room asked for, for the job that is first in the queue
         self._asked_at = 0.0
         self._settling: _Settling | None = None
 
     def run(self, waiting: deque[SweepJob]) -> None:
-        while waiting or self._running:
-            if waiting and (self._limits.max_jobs is None or len(self._running) < self._limits.max_jobs):
+        self._stop = StopRequest.remote()
+        while self._running or (waiting and not self._stopper.terminated):
+            if self._stopper.terminated:
+                self._stop.make.remote()
+            elif waiting and (self._limits.max_jobs is None or len(self._running) < self._limits.max_jobs):
                 self._admit(waiting)
             if self._running:
                 self._collect()
             self._table.refresh()
+        if waiting:
+            self.end(waiting, "stopped")
 
-    def interrupt(self, waiting: deque[SweepJob]) -> None:
-        """Ask the running drivers to stop, and wait until they have."""
+    def end(self, waiting: deque[SweepJob], state: str) -> None:
+        """Interrupt the drivers that run, wait until they have ended, and give those that wait the state."""
         for driver in self._running:
             ray.cancel(driver)
         if self._running:
@@ -112,7 +127,7 @@ class _Launcher:
             self._end(running, "interrupted", "the same command continues it")
         self._running.clear()
         for job in waiting:
-            self.endings[job.name] = JobEnding(job.name, str(self._folder.path), "interrupted")
+            self.endings[job.name] = JobEnding(job.name, str(self._folder.path), state)
         if self._next:
             self._next.release()
 
@@ -131,7 +146,7 @@ class _Launcher:
             log = self._folder.logs / f"{job.name}.log"
             left = None if room.one_node else room.open()
             config = replace(job.config, cluster=inside(job.config.cluster)) if room.one_node else job.config
-            driver = drive.options(**room.options()).remote(config, os.getcwd(), str(log.resolve()))
+            driver = drive.options(**room.options()).remote(config, os.getcwd(), str(log.resolve()), self._stop)
             self._running[driver] = _Running(job, room)
             if left is not None:
                 self._settling = _Settling(driver, left, time.monotonic() + SETTLE_S)
@@ -152,6 +167,8 @@ class _Launcher:
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 code, cause = 1, f"its driver was lost: {type(error).__name__}: {lines[0] if lines else 'no message'}"
             state = {0: "finished", 130: "interrupted"}.get(code, "failed")
+            if self._stopper.terminated and (state == "interrupted" or cause == ENDED_EARLY):
+                state = "stopped"
             self._end(running, state, cause)
 
     def _end(self, running: _Running, state: str, cause: str) -> None:
@@ -166,23 +183,50 @@ def _amounts(resources: dict[str, float]) -> str:
     return ", ".join(f"{key} {value:g}" for key, value in sorted(amounts.items())) or "nothing"
 
 
+@ray.remote(num_cpus=0)
+class StopRequest:
+    """Lets drivers on any machine wait until the sweep has to end."""
+
+    def __init__(self) -> None:
+        self._made = asyncio.Event()
+
+    async def make(self) -> None:
+        self._made.set()
+
+    async def wait(self) -> None:
+        """Return when the request is made."""
+        await self._made.wait()
+
+
+def _terminate_on(stop: ray.actor.ActorHandle) -> None:
+    """Send this process a SIGTERM when the request is made."""
+    with contextlib.suppress(ray.exceptions.RayError):  # the sweep is gone, and this process with it
+        ray.get(stop.wait.remote())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 @ray.remote(max_calls=1, max_retries=0)  # a fresh process for each job; a dead one is for the user to continue
-def drive(config: Config, folder: str, log: str) -> tuple[int, str]:
+def drive(config: Config, folder: str, log: str, stop: ray.actor.ActorHandle) -> tuple[int, str]:
     """Run one job to its end in this process; return an exit code like `cudal1 train`'s, and for failures the cause in
     one line.
 
     Args:
         folder: where the sweep was started; relative paths of the configuration start there.
         log: file that gets what the run prints.
+        stop: the request to end after the step under way.
     """
     from cudal1_ray.training.train import is_finished, train
 
     os.chdir(folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the run handles it
+    threading.Thread(target=_terminate_on, args=(stop,), daemon=True).start()
     with open(log, "a", buffering=1) as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             code, cause = train(config), ""
             if code == 0 and not is_finished(config):
-                code, cause = 1, "ended early (max_minutes, or SIGTERM)"
+                code, cause = 1, ENDED_EARLY
+        except KeyboardInterrupt:
+            code, cause = 130, ""
         except UserError as error:
             code, cause = 2, str(error)
             print(f"cudal1: {error}")

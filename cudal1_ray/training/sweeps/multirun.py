@@ -17,7 +17,8 @@ DEFAULTS = {"name": "sweep", "hydra/launcher": "ray", "hydra.sweep.dir": "${runs
 
 
 def run_sweep(overrides: list[str]) -> int:
-    """Run the sweep, print its table, and return the exit code: 0 all finished, 1 some failed, 130 interrupted.
+    """Run the sweep, print its table, and return the exit code: 0 finished, or ended by SIGTERM; 1 some failed; 130
+    interrupted.
 
     Args:
         overrides: as on the command line; Hydra's sweep syntax (`a,b`, `range(1,4)`, `glob(*)`) in any of them.
@@ -32,15 +33,17 @@ def run_sweep(overrides: list[str]) -> int:
         )
     endings: list[JobEnding] = [job.return_value for batch in batches for job in batch]
     folder = Path(endings[0].folder)
+    console, states = Console(), {ending.state for ending in endings}
     if SweepFolder(folder).finished():
-        console = Console()
         try:
             present_sweep(folder, console)
         except UserError as error:  # runs without an assessment have no table; that is no mistake
             console.print(str(error), highlight=False, markup=False, soft_wrap=True)
-    if any(ending.state == "interrupted" for ending in endings):
+    if "interrupted" in states:
         return 130
-    return 0 if all(ending.state == "finished" for ending in endings) else 1
+    if "stopped" in states:
+        console.print("ended early (SIGTERM); all that is finished is kept. To continue: the same command")
+    return 0 if states <= {"finished", "stopped"} else 1
 
 
 def preview_sweep(overrides: list[str]) -> str:

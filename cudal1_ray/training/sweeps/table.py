@@ -15,7 +15,10 @@ from rich.text import Text
 from cudal1_ray.files import read_last_json_line
 from cudal1_ray.training.sweeps.jobs import SweepJob
 
-STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "failed": "red", "interrupted": "yellow"}
+STYLES = {
+    "waiting": "dim", "running": "cyan", "finished": "green", "failed": "red", "stopped": "yellow",
+    "interrupted": "yellow",
+}  # fmt: skip
 
 
 class SweepTable:

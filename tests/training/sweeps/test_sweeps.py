@@ -119,6 +119,25 @@ def test_sweep_when_jobs_fail_and_it_is_interrupted_or_killed_goes_on(tmp_path):
     assert set(summary["unfinished"]) == {bad_first, bad_second}
 
 
+def test_sweep_when_terminated_ends_after_its_steps_and_goes_on(tmp_path):
+    first, second = "seed=1", "seed=2"
+    process = start(tmp_path, "seed=1,2", "sft.epochs=6")
+    at_work(tmp_path, first, process)
+    process.send_signal(signal.SIGTERM)
+    output = finish(process)
+    assert "Traceback" not in output and "ended early (SIGTERM)" in output
+    assert journal(tmp_path) == [("started", first), ("stopped", first)]
+    steps = (tmp_path / "sweep" / first / "metrics.jsonl").read_text()
+    last = json.loads(steps.splitlines()[-1])["step"]
+    assert last < 6 and (tmp_path / "sweep" / first / "checkpoints" / f"sft-{last:06d}").is_dir()
+
+    finish(start(tmp_path, "seed=1,2", "sft.epochs=6"))
+    log = (tmp_path / "sweep" / "logs" / f"{first}.log").read_text()
+    assert "ended early (SIGTERM)" in log and "continuing from" in log
+    assert (tmp_path / "sweep" / first / "metrics.jsonl").read_text().startswith(steps)
+    assert [job for state, job in journal(tmp_path) if state == "finished"] == [first, second]
+
+
 def test_job_when_no_machine_can_hold_it_is_given_up_with_its_sum(tmp_path):
     roomless = ["cluster.compiler.num_gpus=2", "cluster.compiler.accelerator_type=A100"]
     output = finish(start(tmp_path, "seed=1,2", "hydra.launcher.room_timeout_s=1", *roomless), code=1)
