@@ -60,6 +60,11 @@ def install_extension_loader(
     load_library = torch.ops.load_library
     loaded: dict[str, Any] = {}
 
+    def import_new(name: str, key: str, path: str) -> Any:
+        """Import a library under a full name of its own: pybind11 gives the first module of a name for all of them."""
+        taken = any(getattr(module, "__name__", "") == name for module in loaded.values())
+        return _import_library(f"{key}.{name}" if taken else name, path)
+
     def provide(name: str, options: dict[str, Any], build: Callable[[str], Any]) -> Any:
         if not str(name).isidentifier():
             raise ExtensionBuildError(f"extension name {name!r} is no identifier")
@@ -74,7 +79,7 @@ def install_extension_loader(
                 source.seek(0)
                 target.write(source.read())
             # A library that only registers operators contains no Python module, and is only loaded.
-            module = _import_library(name, path) if options.get("is_python_module", True) else load_library(path)
+            module = import_new(name, key, path) if options.get("is_python_module", True) else load_library(path)
         else:
             folder = os.path.join(scratch, f"build-{key}")
             os.makedirs(folder, exist_ok=True)
@@ -89,8 +94,11 @@ def install_extension_loader(
                     if on_failure is not None:
                         on_failure(key, message)
                 raise ExtensionBuildError(message) from error
+            path = os.path.join(folder, f"{name}.so")
+            if module is not None and any(module is other for other in loaded.values()):
+                module = import_new(name, key, path)
             if on_build is not None:
-                on_build(key, os.path.join(folder, f"{name}.so"))
+                on_build(key, path)
         loaded[key] = module
         if module is not None and hasattr(module, "__dict__"):
             LOADED.append(module)

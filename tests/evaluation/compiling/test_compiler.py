@@ -73,6 +73,25 @@ def test_extensions_when_two_have_one_name_stay_apart(compiler):
     assert not wrong.accepted and wrong.reasons[0] in ("wrong_output", "partial_compute"), wrong
 
 
+BINDING = """
+#include <pybind11/pybind11.h>
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("answer", [] { return NUMBER; }); }
+"""
+
+
+def test_extensions_when_one_candidate_has_two_of_a_name_are_two_modules(compiler):
+    """pybind11 gives the first module of a full name for every library that has it."""
+    start, rest = EXTENSION.split('SOURCE = """')
+    other = BUILD.replace("fused =", "other =").replace("SOURCE", "SOURCE.replace('3.0', '2.0')")
+    source = BINDING.replace("NUMBER", "3.0")
+    code = f"{start}SOURCE = {source!r}\n{BUILD}\n{other}\n{rest[rest.index('class Mod') :]}"
+    code = code.replace("* fused.answer()", "* (fused.answer() - other.answer())")
+    assert len(compiler.compile(code).libraries) == 2
+    with Evaluator(compiler.config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), code)
+    assert verdict.accepted, verdict
+
+
 def test_library_when_it_is_no_python_module_is_only_loaded(compiler):
     start, rest = EXTENSION.split('SOURCE = """')
     built = 'load_inline(name="plain", cpp_sources=SOURCE, no_implicit_headers=True, is_python_module=False)'
