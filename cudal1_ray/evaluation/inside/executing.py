@@ -48,7 +48,7 @@ def failure(error: BaseException) -> Failure:
     used_up = False
     try:
         text = str(error)[:1500].encode("utf-8", "backslashreplace").decode()
-        used_up = _isinstance(error, OSError) and error.errno in _USED_UP
+        used_up = _isinstance(error, OSError) and getattr(error, "errno", None) in _USED_UP
     except BaseException:  # raised by the candidate's own exception class
         text = "an exception that cannot be printed"
     if _isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text:
