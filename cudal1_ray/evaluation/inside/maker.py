@@ -9,25 +9,24 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import Channel
-from cudal1_ray.evaluation.exchange.tensors import Row, TensorSpec, describe
+from cudal1_ray.evaluation.exchange.tensors import Row
 from cudal1_ray.evaluation.inside import input_kinds
+from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
 from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments, with_plain_values_of
 from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
 from cudal1_ray.evaluation.inside.equality import alike, bits, close, finite, same
 from cudal1_ray.evaluation.inside.executing import execute
-from cudal1_ray.evaluation.inside.harness import Contestant, structure_of
+from cudal1_ray.evaluation.inside.harness import Contestant
 from cudal1_ray.evaluation.inside.input_structure import InputStructure, structure_of_inputs
 from cudal1_ray.evaluation.inside.memory import lengthen_written_out, writes_recurrence
 from cudal1_ray.evaluation.inside.packing import pack
-from cudal1_ray.evaluation.inside.places import in_order, map_tensors, tensors_in
+from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 from cudal1_ray.evaluation.inside.state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
 from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors
 
@@ -35,8 +34,6 @@ from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors
 _WEIGHT_NOISE = 0.2
 # Fewest bytes of weights that are worth drawing on the device itself.
 _LARGE_WEIGHTS = 256 << 20
-# Most bytes of an output that is sent in double precision: twice what referee/comparison.py calls small.
-_LARGE_TWIN = 16 << 20
 # Error, as a share of the outputs' size and spread, that no rounding explains.
 _OTHER_NUMBERS = 0.1
 # Error of single precision, as a share of the outputs' size and spread: ten times that of most problems.
@@ -45,18 +42,6 @@ _USUAL_ERROR = 1e-4
 _SLOW_TWIN_S = 1.0
 _ANY_SIZE = 1 << 62
 _SKIPPED = messages.Tried(skip=True)
-
-
-@dataclass
-class _Computed:
-    """One set of inputs and its outputs, where they were computed."""
-
-    inputs: list[torch.Tensor]
-    native: Any
-    exact: Any
-    coarse: list[tuple[float, float]]  # errors of each output where arithmetic is coarse; empty where it is not
-    mutated: bool
-    picks: list[float] | None
 
 
 class Maker(Contestant):
@@ -117,8 +102,8 @@ class Maker(Contestant):
         row = Row(self.out)
         entries = [(name, value) for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)]
         return messages.Opened(
-            state=[(name, self._put(row, value)) for name, value in entries], init=packed_init,
-            init_tensors=[self._put(row, value) for value in init_tensors], arguments=arguments,
+            state=[(name, write_tensor(row, self.device, value)) for name, value in entries], init=packed_init,
+            init_tensors=[write_tensor(row, self.device, value) for value in init_tensors], arguments=arguments,
             flat=all(isinstance(value, torch.Tensor) for value in first), in_place=in_place, nbytes=row.offset,
             io_bytes=io_bytes,
         )  # fmt: skip
@@ -222,7 +207,7 @@ class Maker(Contestant):
             elif cancels and not self._cancels_anyway:
                 return _SKIPPED
         coarse = [] if exact is None else self._coarse(inputs, exact, request.model_seed, request.picks)
-        self._computed = _Computed(tensors, native, exact, coarse, mutated, request.picks)
+        self._computed = ComputedTrial(tensors, native, exact, coarse, mutated, request.picks)
         self.device.give_back()  # until the next trial is requested
         return messages.Tried()
 
@@ -246,12 +231,9 @@ class Maker(Contestant):
         # Double precision takes twice as much, and passing it from one layer to the next as much again.
         if self._exact is None or size >= self._slow_twin_bytes or not self.device.has_room(4 * size):
             return None, False
-        started = time.monotonic()
-        try:
+        exact, started = None, time.monotonic()
+        with self._optional():  # an operation may have no double-precision form; the tolerance is wider then
             exact = self._run_exact(self._exact, inputs, seed, native)
-        except Exception as error:  # an operation without a double-precision form; the tolerance is wider then
-            self._raise_shortage(error)
-            exact = None
         slow = time.monotonic() - started > _SLOW_TWIN_S
         if slow:
             self._slow_twin_bytes = size
@@ -262,39 +244,14 @@ class Maker(Contestant):
         `input_picks`: of inputs that other processes draw themselves, only these windows are written.
         """
         trial, self._computed = self._computed, None
-        row = Row(self.out)
-        inputs: list[TensorSpec] = []
-        windows: list[tuple[int, int]] = []
-        for tensor in trial.inputs:
-            spec = replace(describe(tensor, row.offset, keep_strides=True), device="cpu")
-            if request.input_picks is not None:
-                stored = row.put(self.device.dense(tensor, request.input_picks))
-                inputs.append(replace(spec, offset=0))
-                windows.append((stored.offset, stored.nbytes))
-                continue
-            dense = tensor.contiguous()
-            if spec.strides:
-                dense = tensor.new_zeros(spec.nbytes // tensor.element_size())
-                dense.as_strided(tensor.shape, spec.strides).copy_(tensor)
-            row.put(dense)
-            inputs.append(spec)
-        native_tensors: list[Any] = []
-        exact_tensors: list[Any] = []
-        structure = structure_of(trial.native, native_tensors)
-        structure_of(trial.exact, exact_tensors)
-        native = [replace(self._put(row, output, trial.picks), device=output.device.type) for output in native_tensors]
-        exact = []
-        if len(exact_tensors) == len(native_tensors):
-            for tensor, native_output in zip(exact_tensors, native_tensors, strict=True):
-                exact.append(self._put(row, tensor, trial.picks, narrow=native_output.dtype is not torch.float64))
-        return messages.Tensors(
-            inputs, windows, structure, native, exact, [tuple(tensor.shape) for tensor in native_tensors],
-            trial.coarse, trial.mutated, in_order(trial.native),
-        )  # fmt: skip
+        return write_trial(trial, Row(self.out), self.device, request.input_picks)
+
+    def _optional(self) -> _Optional:
+        return _Optional(self._raise_shortage)
 
     def _raise_shortage(self, error: Exception) -> None:
-        """Raise `error` if it reports a lack of memory that others on the device may have caused: what it spoils, such
-        as an exact output, would be missing whenever the opened problem is used. It is opened again without them.
+        """Raise `error` if it reports a lack of memory that others on the device may have caused: what it spoils would
+        be missing whenever the opened problem is used. It is opened again without them.
         """
         if isinstance(error, torch.OutOfMemoryError) and not self._alone:
             raise error
@@ -308,12 +265,9 @@ class Maker(Contestant):
         """Return inputs drawn on the device itself if the problem allows it: drawing gigabytes elsewhere takes long."""
         if self.device.name != "cpu" and not self._draws_on_cpu:
             self.device.seed(seed)
-            try:
-                with torch.device(self.device_name):
-                    return self._get_inputs()
-            except Exception as error:  # get_inputs uses numpy, an explicit generator or the like
-                self._raise_shortage(error)
-                self._draws_on_cpu = True
+            with self._optional(), torch.device(self.device_name):
+                return self._get_inputs()
+            self._draws_on_cpu = True  # get_inputs uses numpy, an explicit generator or the like
         self.device.seed(seed)
         return self._get_inputs()
 
@@ -339,15 +293,13 @@ class Maker(Contestant):
         """Run the model in double precision; if that fails, with double as the default type, for what its calls create,
         such as an initial state of zeros. Raise ValueError where they draw numbers, which would be different ones.
         """
-        try:
+        with self._optional():
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
-        except Exception as error:
-            self._raise_shortage(error)
-            torch.set_default_dtype(torch.float64)
-            try:
-                exact = self._run(copied(twin), self._on_device(inputs, double=True), seed)
-            finally:
-                torch.set_default_dtype(torch.float32)
+        torch.set_default_dtype(torch.float64)
+        try:
+            exact = self._run(copied(twin), self._on_device(inputs, double=True), seed)
+        finally:
+            torch.set_default_dtype(torch.float32)
         if any(worst > _OTHER_NUMBERS for _, worst in errors(tensors_in(native), tensors_in(exact))):
             raise ValueError("double precision gives something else")
         return exact
@@ -356,12 +308,10 @@ class Maker(Contestant):
         """Return whether inputs that differ by their rounding give different outputs: then two right ways to calculate
         may differ as much, and this reference's small error proves nothing about another's.
         """
-        try:
+        with self._optional():  # sizes may be others, such as those of elements selected by value
             outputs = self._run(copied(self._exact), self._on_device(input_kinds.nudged(inputs), double=True), seed)
             return input_kinds.is_mostly_rounding(tensors_in(outputs), tensors_in(exact))
-        except Exception as error:  # other sizes, such as those of elements selected by value
-            self._raise_shortage(error)
-            return False
+        return False
 
     def _coarse(self, inputs: list[Any], exact: Any, seed: int, picks: list[float] | None) -> list[tuple[float, float]]:
         """Return the outputs' errors with TF32 in convolutions or a baseline's products; empty where neither runs."""
@@ -379,11 +329,9 @@ class Maker(Contestant):
         return errors(*both)
 
     def _double(self) -> Any:
-        try:
+        with self._optional():  # a model that cannot be copied or converted has no exact twin
             return copied(self.model).double()
-        except Exception as error:  # a model that cannot be copied or converted has no exact twin
-            self._raise_shortage(error)
-            return None
+        return None
 
     def _is_inexact(self, native: Any, seed: int) -> bool:
         """Return whether single precision has a larger error than usual, so that it would hide more, too."""
@@ -398,20 +346,20 @@ class Maker(Contestant):
         outputs = tensors_in(self._run(model, self._on_device(inputs), seed))
         return outputs if picks is None else [self.device.dense(tensor, picks) for tensor in outputs]
 
-    def _put(
-        self, row: Row, tensor: torch.Tensor, picks: list[float] | None = None, *, narrow: bool = False
-    ) -> TensorSpec:
-        """Write a tensor, or its windows at `picks`, to the row and return its description. `narrow`: a large tensor of
-        double precision is written in single, whose rounding is far below any tolerance: copying it takes most of a
-        large trial's time.
-        """
-        dense = self.device.dense(tensor, picks)
-        if narrow and dense.dtype is torch.float64 and dense.nbytes > _LARGE_TWIN:
-            dense = dense.float()
-        spec = row.put(dense)
-        if spec.nbytes != spec.expected_nbytes():
-            raise MemoryError("the problem's tensors do not fit into the evaluator's memory limit")
-        return spec
+
+class _Optional:
+    """Suppresses the failure of what an opened problem can do without, such as exact outputs; `check` may raise it."""
+
+    def __init__(self, check: Callable[[Exception], None]) -> None:
+        self._check = check
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Exception):
+            self._check(error)
+        return isinstance(error, Exception)
 
 
 def _packed_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
