@@ -14,6 +14,7 @@ import pytest
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.sweeps.reservation import total
+from tests.small_stage import STAGE_1
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +82,7 @@ def test_grace_when_beyond_the_last_step_is_named(script, tmp_path, capsys):
     assert "--grace 4" in error and len(error.strip().splitlines()) == 1
 
 
-# The first stage of a very small policy, as tests/training/sweeps/test_sweeps.py has it.
-QUICK = [
-    "problems.families=[swish_chain]",
-    "policy.hidden_size=96",
-    "policy.layers=1",
-    "policy.heads=3",
-    "policy.intermediate_size=128",
-    "policy.vocab_size=600",
-    "rollout=transformers",
-    "stage=sft",
-    "sft.epochs=16",
-    "sft.drawn_members=0",
-    "assessment.samples_per_problem=1",
-    "assessment.held_out=false",
-]
+QUICK = [*STAGE_1, "sft.epochs=16"]
 
 
 def rows(path: Path) -> list[dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudal1_ray.source.size_constants import rewrite, size_constants
+from tests.problems.sized_sources import SCALE
 
 CONVOLUTION = """
 import torch
@@ -24,18 +25,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [channels]
-"""
-
-SCALE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x, y):
-        return x * y
-{constants}
-def get_inputs():
-    return [torch.rand({shape}), torch.rand({other})]
-def get_init_inputs():
-    return []
 """
 
 

@@ -19,6 +19,7 @@ from cudal1_ray.problems.sizes.footprint import footprint
 from cudal1_ray.problems.sizes.scaling import HIGHEST, LOWEST, MIB, same_problem, scale
 from cudal1_ray.source.size_constants import rewrite
 from tests.problems.published_table import TABLE
+from tests.problems.sized_sources import SCALE
 
 CONVOLUTION = """
 import torch
@@ -43,18 +44,6 @@ def get_inputs():
 
 def get_init_inputs():
     return [channels, kernel_size]
-"""
-
-SCALE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x, y):
-        return x * y
-{constants}
-def get_inputs():
-    return [torch.rand({shape}), torch.rand({other})]
-def get_init_inputs():
-    return []
 """
 
 

@@ -14,23 +14,11 @@ import psutil
 import pytest
 
 from tests.family import living_below
+from tests.small_stage import STAGE_1
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-# The first stage of a very small policy; a driver and its six actors ask for 5.5 logical CPUs.
-QUICK = [
-    "problems.families=[swish_chain]",
-    "policy.hidden_size=96",
-    "policy.layers=1",
-    "policy.heads=3",
-    "policy.intermediate_size=128",
-    "policy.vocab_size=600",
-    "rollout=transformers",
-    "stage=sft",
-    "sft.epochs=3",
-    "sft.drawn_members=0",
-    "assessment.samples_per_problem=1",
-    "assessment.held_out=false",
-]
+# A driver and its six actors ask for 5.5 logical CPUs.
+QUICK = [*STAGE_1, "sft.epochs=3"]
 
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
