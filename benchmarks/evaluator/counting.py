@@ -15,12 +15,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.evaluation import EvaluationConfig, evaluator, measuring, open_problems, pool, references, turns
-from cudal1_ray.evaluation.cores import LaunchCore
+from cudal1_ray.evaluation import EvaluationConfig, evaluator, measuring, pool
+from cudal1_ray.evaluation.correctness import trials
 from cudal1_ray.evaluation.exchange.server_messages import operation
 from cudal1_ray.evaluation.host import handles
-from cudal1_ray.evaluation.referee import correctness
-from cudal1_ray.evaluation.referee.store import SessionStore
+from cudal1_ray.evaluation.opening import open_problems, references
+from cudal1_ray.evaluation.opening.store import SessionStore
+from cudal1_ray.evaluation.sharing import turns
+from cudal1_ray.evaluation.sharing.cores import LaunchCore
 from cudal1_ray.evaluation.timing import measurement, pairs
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.files import write_atomically
@@ -32,8 +34,8 @@ FOLDER = "CUDAL1_PHASES"
 COUNTED: dict[str, tuple[Any, str]] = {
     "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
     "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
-    "opened problem: written": (SessionStore, "_write"), "correctness: first": (correctness.Correctness, "first"),
-    "correctness: others": (correctness.Correctness, "others"), "observation": (measuring, "observe"),
+    "opened problem: written": (SessionStore, "_write"), "correctness: first": (trials.Correctness, "first"),
+    "correctness: others": (trials.Correctness, "others"), "observation": (measuring, "observe"),
     "settling": (measuring, "settle"), "profile": (measuring, "profile"),
     "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
     "measure: interval": (measurement, "trimmed_interval"), "late inputs": (measurement, "foreknowledge_s"),
@@ -42,7 +44,7 @@ COUNTED: dict[str, tuple[Any, str]] = {
     "reference: start": (references.References, "_start"),
     "reference: alone again": (references.References, "time_alone"),
     "closing": (measuring.TimedContestant, "close"), "memory back": (evaluator.Evaluator, "_give_memory_back"),
-    "comparison": (correctness, "compare_call"), "core's pace": (LaunchCore, "stay_fast"),
+    "comparison": (trials, "compare_call"), "core's pace": (LaunchCore, "stay_fast"),
 }  # fmt: skip
 # What the seconds of one candidate are for: the first group one of whose words its phase begins with.
 GROUPS = {
@@ -117,7 +119,7 @@ class Phases:
         """Wrap the evaluator's own functions in this process."""
         for label, (owner, name) in COUNTED.items():
             self.wrap(owner, name, label)
-        pairs.compare_call = correctness.compare_call
+        pairs.compare_call = trials.compare_call
         spawn = handles.ForkServer.spawn
 
         @functools.wraps(spawn)

@@ -43,7 +43,7 @@ from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
 from benchmarks.evaluator.counting import GROUPS, PHASES, CountedPool, counted  # noqa: E402
 from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
 from cudal1_ray.evaluation import Evaluator  # noqa: E402
-from cudal1_ray.evaluation.confirmation import BestSpeedups  # noqa: E402
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups  # noqa: E402
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem  # noqa: E402
 
 Row = dict[str, Any]

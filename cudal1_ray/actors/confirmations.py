@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import disagreement, half_width, is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.scrutiny.confirmation import disagreement, half_width, is_doubted, lower_of_two_that_agree
 
 PLACES = ("auto", "same_device", "another_device")
 # Reasons that may be the other device's fault, at the first time.

@@ -6,8 +6,8 @@ from cudal1_ray.actors.confirmations import Confirmations
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import BestSpeedups
-from cudal1_ray.evaluation.schedule import Schedule, Work
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
+from cudal1_ray.evaluation.sharing.schedule import Schedule, Work
 from cudal1_ray.problems import Problem
 
 # Most seconds that new work waits for a call to end of an evaluator with a free slot.

@@ -17,7 +17,7 @@ from cudal1_ray.actors.fleet import Fleet, FleetLost
 from cudal1_ray.actors.placement import actor_options, check_answers, connect
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import BestSpeedups
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
 
 Pairs = Iterable[tuple[str, Problem, str]]  # id, problem, the candidate's code

@@ -17,7 +17,7 @@ from cudal1_ray.checking.hack_cases import HackCase, HackCases, case_id
 from cudal1_ray.checking.opinions import JudgeReply, Opinion, Suspect, judge_prompt, read_reply
 from cudal1_ray.checking.rechecks import recheck
 from cudal1_ray.checking.similarity import SimilarityIndex, features
-from cudal1_ray.evaluation.confirmation import needs_confirmation
+from cudal1_ray.evaluation.scrutiny.confirmation import needs_confirmation
 
 Ask = Callable[[Sequence[str]], Sequence[JudgeReply]]
 

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cudal1_ray.commands.manifest import Pair, VerdictFile, read_manifest
 from cudal1_ray.config import Config
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
-from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
 
 # Lines of progress, where there is no terminal.

@@ -16,7 +16,7 @@ from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.commands.portability_table import Portability, markdown_table, portability, rich_table
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.confirmation import BestSpeedups
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 
 
 def chosen_types(options: Sequence[str]) -> list[str]:

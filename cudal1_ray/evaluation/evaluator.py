@@ -17,20 +17,20 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
-from cudal1_ray.evaluation.cores import shared_cores
+from cudal1_ray.evaluation.correctness.observation import SameOperationsSeen, fields_of
 from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
 from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
-from cudal1_ray.evaluation.open_problems import OpenProblems
-from cudal1_ray.evaluation.referee.observation import SameOperationsSeen, fields_of
-from cudal1_ray.evaluation.referee.opening import NeedsRoom
-from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession
-from cudal1_ray.evaluation.references import Machinery, Redrawn, References
+from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom
+from cudal1_ray.evaluation.opening.open_problems import OpenProblems
+from cudal1_ray.evaluation.opening.references import Machinery, Redrawn, References
+from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.rules import check_static
-from cudal1_ray.evaluation.screening import Screening
-from cudal1_ray.evaluation.shortage import others_may_have_it
+from cudal1_ray.evaluation.screening.construction import Screening
+from cudal1_ray.evaluation.sharing.cores import shared_cores
+from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
+from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.evaluation.timing.measurement import Measurement
-from cudal1_ray.evaluation.turns import Turns
 from cudal1_ray.evaluation.verdict import ACCEPTED, Verdict, candidate_hash
 from cudal1_ray.problems import Problem
 

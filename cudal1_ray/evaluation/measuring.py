@@ -7,23 +7,23 @@ from dataclasses import replace
 from functools import partial
 
 from cudal1_ray.evaluation.compiling.compiler import Extensions
-from cudal1_ray.evaluation.confirmation import disagreement, is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.correctness.observation import Observation, observe, profile, refuse_by_rules
+from cudal1_ray.evaluation.correctness.trials import Correctness, comparison_turn, settle
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.correctness import Correctness, comparison_turn, settle
-from cudal1_ray.evaluation.referee.observation import Observation, observe, profile, refuse_by_rules
-from cudal1_ray.evaluation.referee.session import ProblemFault, ProblemSession
-from cudal1_ray.evaluation.referee.timed_contestant import (
+from cudal1_ray.evaluation.host.timed_contestant import (
     ReferenceFailed,
     TimedContestant,
     compiles_in_calls,
     several_streams,
 )
-from cudal1_ray.evaluation.references import Machinery, References, favoured
+from cudal1_ray.evaluation.opening.references import Machinery, References, favoured
+from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
-from cudal1_ray.evaluation.timing.doubts import TimingDoubt
+from cudal1_ray.evaluation.scrutiny.confirmation import disagreement, is_doubted, lower_of_two_that_agree
+from cudal1_ray.evaluation.scrutiny.doubts import TimingDoubt
+from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.pairs import Pairs
-from cudal1_ray.evaluation.turns import LONGEST_TURN_S
 
 # Most timing doubts about one candidate, each of another kind, that a fresh process may refute.
 _MOST_DOUBTS = 3

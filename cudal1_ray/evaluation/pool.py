@@ -19,13 +19,13 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.compiling.compiler import Compiler
 from cudal1_ray.evaluation.config import EvaluationConfig
-from cudal1_ray.evaluation.confirmation import BestSpeedups
-from cudal1_ray.evaluation.cores import leave_measuring_cores, measuring_cores
 from cudal1_ray.evaluation.evaluator import Evaluator
 from cudal1_ray.evaluation.hardware import device_name, prepared
-from cudal1_ray.evaluation.referee.session import session_key
+from cudal1_ray.evaluation.opening.session import session_key
 from cudal1_ray.evaluation.rules import check_static
-from cudal1_ray.evaluation.schedule import PATIENCE_S, Schedule, Work
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
+from cudal1_ray.evaluation.sharing.cores import leave_measuring_cores, measuring_cores
+from cudal1_ray.evaluation.sharing.schedule import PATIENCE_S, Schedule, Work
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem

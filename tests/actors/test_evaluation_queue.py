@@ -20,7 +20,7 @@ from cudal1_ray.actors.evaluator_pools import evaluate_on_cluster
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.confirmation import BestSpeedups
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.problems import Problem
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from evaluator_settings import quick_config, ungated_config  # noqa: E402
 
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
+from cudal1_ray.evaluation.correctness import trials  # noqa: E402
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer  # noqa: E402
-from cudal1_ray.evaluation.referee import correctness  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -84,4 +84,4 @@ def warm_server(running_server) -> Iterator[None]:
 @pytest.fixture
 def brief_ending(monkeypatch) -> None:
     """Wait only one second, not five, for processes that candidates leave behind on purpose and that never end."""
-    monkeypatch.setattr(correctness, "_ENDING_S", 1.0)
+    monkeypatch.setattr(trials, "_ENDING_S", 1.0)

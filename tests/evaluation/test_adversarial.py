@@ -11,8 +11,8 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.adversarial import Sample, load_samples
 from cudal1_ray.evaluation import Evaluator, Verdict
+from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
-from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.rules import check_static
 
 pytestmark = pytest.mark.slow

@@ -85,7 +85,7 @@ def test_baseline_when_its_file_is_missing_names_it():
 
 def test_problem_cache_when_a_baselines_text_differs_keeps_problems_apart(tmp_path):
     from cudal1_ray.evaluation.config import EvaluationConfig
-    from cudal1_ray.evaluation.referee.store import SessionStore
+    from cudal1_ray.evaluation.opening.store import SessionStore
 
     keys = set()
     for body in ("return model", "return model.forward"):
@@ -120,7 +120,7 @@ def test_reference_when_the_gpu_has_no_room_is_not_kept(monkeypatch, share, kept
     from cudal1_ray.evaluation import Evaluator
 
     settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.rules.same_operations=measure"]
-    monkeypatch.setattr("cudal1_ray.evaluation.references._MOST_MEMORY_SHARE", share)
+    monkeypatch.setattr("cudal1_ray.evaluation.opening.references._MOST_MEMORY_SHARE", share)
     with Evaluator(load_config(settings).evaluation) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
         assert [session.reference is not None for session in evaluator._problems._sessions.values()] == [kept]

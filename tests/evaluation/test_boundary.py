@@ -61,5 +61,5 @@ def test_trusted_side_when_imported_reaches_nothing_of_inside():
     imports = {path.name: _imported(path) for path in own}
     assert not {name for name, imported in imports.items() if any(module.startswith("inside/") for module in imported)}
     assert (
-        "exchange/messages" in imports["correctness.py"] and "../errors" in imports["handles.py"]
+        "exchange/messages" in imports["trials.py"] and "../errors" in imports["handles.py"]
     )  # the search finds the imports that exist

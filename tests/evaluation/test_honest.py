@@ -8,7 +8,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.adversarial import load_samples
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
-from cudal1_ray.evaluation.referee import opening
+from cudal1_ray.evaluation.opening import maker_requests
 from cudal1_ray.problems import Problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -150,7 +150,7 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
         opened.append([float(trial.expected[0].truth.double().sum()) for trial in trials])
         return len(opened) <= noughts
 
-    monkeypatch.setattr(opening._Opening, "_degenerate", by_chance)
+    monkeypatch.setattr(maker_requests._Opening, "_degenerate", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._problems.session(problem("loss"), has_room=True).degenerate
         assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # no weights were drawn twice
@@ -158,17 +158,17 @@ def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch
         assert evaluator.evaluate(
             problem("chain"), next(sample.code for sample in SAMPLES if sample.name == "optional_import")
         ).reasons == ("degenerate_input",)
-    assert len(opened) == 3 + opening._OTHER_WEIGHTS
+    assert len(opened) == 3 + maker_requests._OTHER_WEIGHTS
 
 
 def test_problem_when_two_input_sets_agree_by_chance_is_not_degenerate(monkeypatch):
-    indistinguishable, counts = opening.indistinguishable, []
+    indistinguishable, counts = maker_requests.indistinguishable, []
 
     def by_chance(trials, device):
         counts.append(len(trials))
         return len(counts) == 1 or indistinguishable(trials, device)
 
-    monkeypatch.setattr(opening, "indistinguishable", by_chance)
+    monkeypatch.setattr(maker_requests, "indistinguishable", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._problems.session(problem("divergence"), has_room=True).degenerate
-    assert len(counts) == 2 and counts[1] - counts[0] == opening._MORE_SETS
+    assert len(counts) == 2 and counts[1] - counts[0] == maker_requests._MORE_SETS

@@ -12,10 +12,12 @@ from evaluator_settings import quick_config
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
 from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.correctness import comparison
 from cudal1_ray.evaluation.exchange.messages import Prepare
-from cudal1_ray.evaluation.referee import comparison, opening, timed_contestant
-from cudal1_ray.evaluation.shortage import others_may_have_it
-from cudal1_ray.evaluation.turns import Turns
+from cudal1_ray.evaluation.host import timed_contestant
+from cudal1_ray.evaluation.opening import maker_requests
+from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
+from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.problems import Problem, parse_problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -122,7 +124,7 @@ def test_large_outputs_when_compared_keep_their_own_precision(monkeypatch):
         twins.append(exact.dtype)
         return comparison.expect(native, exact, *rest)
 
-    monkeypatch.setattr(opening, "expect", expect)
+    monkeypatch.setattr(maker_requests, "expect", expect)
     with Evaluator(config) as evaluator:
         assert evaluator.evaluate(large("torch.randn(2304, 1024)"), HONEST).accepted
         assert twins[0] is torch.float32 and torch.float64 in twins  # the latter for the smaller batch
@@ -134,7 +136,7 @@ def test_large_outputs_when_compared_keep_their_own_precision(monkeypatch):
 
 
 def test_very_large_problem_when_opened_waits_for_an_exclusive_turn(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
+    monkeypatch.setattr(maker_requests, "needs_all", lambda device, nbytes: nbytes > 2 << 20)
     config = quick_config()
     path = str(tmp_path / "turns")
     config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
@@ -209,7 +211,7 @@ SHORT = "(_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory'))"
     ids=["exact", "plan"],
 )
 def test_opening_when_memory_is_short_beside_others_is_done_again_without_them(tmp_path, monkeypatch, problem):
-    monkeypatch.setattr(opening, "may_draw", lambda device, nbytes: True)
+    monkeypatch.setattr(maker_requests, "may_draw", lambda device, nbytes: True)
     config, had_room = quick_config(), []
     attempt = Evaluator._attempt
 

@@ -14,7 +14,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.host.handles import ForkServer
-from cudal1_ray.evaluation.referee.timed_contestant import TimedContestant
+from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
 pytestmark = pytest.mark.usefixtures("warm_server")

@@ -14,9 +14,9 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.confirmation import BestSpeedups
 from cudal1_ray.evaluation.pool import EvaluatorPool, _in_turn
-from cudal1_ray.evaluation.schedule import Work
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
+from cudal1_ray.evaluation.sharing.schedule import Work
 from cudal1_ray.evaluation.verdict import candidate_hash
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")

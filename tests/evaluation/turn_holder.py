@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multiprocessing.synchronize import Event
 
-from cudal1_ray.evaluation.turns import Turns
+from cudal1_ray.evaluation.sharing.turns import Turns
 
 WAYS = {
     "measure": lambda turns: turns.alone(),

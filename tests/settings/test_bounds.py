@@ -78,8 +78,8 @@ def test_bounds_when_a_key_is_explained_are_part_of_it():
 
 def test_names_when_settings_declare_them_are_those_the_package_knows():
     from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig
-    from cudal1_ray.evaluation.referee.correctness import kind_in_words
-    from cudal1_ray.evaluation.referee.opening import FORMS
+    from cudal1_ray.evaluation.correctness.trials import kind_in_words
+    from cudal1_ray.evaluation.opening.maker_requests import FORMS
     from cudal1_ray.evaluation.sandbox.walls import LEVELS
     from cudal1_ray.prompting.builder import EXAMPLES
     from cudal1_ray.prompting.config import PromptingConfig

@@ -14,7 +14,7 @@ from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.harness import structure_of
 from cudal1_ray.evaluation.inside.places import in_order
 
-# Most bytes of an output that is sent in double precision: twice what referee/comparison.py calls small.
+# Most bytes of an output that is sent in double precision: twice what correctness/comparison.py calls small.
 _LARGE_TWIN = 16 << 20
 
 

@@ -9,6 +9,16 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean, stdev
 
 from cudal1_ray.evaluation.config import EvaluationConfig, TimingConfig
+from cudal1_ray.evaluation.scrutiny.doubts import (
+    CONFIRMING_PAIRS,
+    PATIENCE,
+    SMALL_GAIN,
+    Sides,
+    TimingDoubt,
+    foreknowledge_s,
+    refuse_sabotage,
+    unseen_gain_s,
+)
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import (
     WORTH_A_DOUBT,
@@ -18,16 +28,6 @@ from cudal1_ray.evaluation.timing.clocks import (
     hidden_beside_events,
     unclocked_work,
     uneven,
-)
-from cudal1_ray.evaluation.timing.doubts import (
-    CONFIRMING_PAIRS,
-    PATIENCE,
-    SMALL_GAIN,
-    Sides,
-    TimingDoubt,
-    foreknowledge_s,
-    refuse_sabotage,
-    unseen_gain_s,
 )
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.statistics import (

@@ -8,9 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.correctness import (
+from cudal1_ray.evaluation.correctness.trials import (
     ask_trial,
     compare_call,
     inputs_changed,
@@ -18,10 +16,12 @@ from cudal1_ray.evaluation.referee.correctness import (
     random_picks,
     refuse_shared_memory,
 )
-from cudal1_ray.evaluation.referee.inputs import Inputs
-from cudal1_ray.evaluation.referee.session import HANDED_CALLS, ProblemSession, Trial
-from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.host.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.opening.session import HANDED_CALLS, ProblemSession, Trial
 from cudal1_ray.evaluation.timing.clocks import Batch
+from cudal1_ray.evaluation.timing.inputs import Inputs
 from cudal1_ray.evaluation.timing.statistics import median
 from cudal1_ray.evaluation.timing.stopwatch import WARM_UP_CALLS, CheckedCalls, Stopwatch, batch_calls, warm_up
 

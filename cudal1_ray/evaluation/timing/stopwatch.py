@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.inputs import Inputs, ToCome
-from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.host.timed_contestant import CallResult, TimedContestant
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.inputs import Inputs, ToCome
 from cudal1_ray.evaluation.timing.pace import pace
 from cudal1_ray.evaluation.timing.statistics import median
 

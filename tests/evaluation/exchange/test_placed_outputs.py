@@ -18,7 +18,7 @@ from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, PlacedTe
 from cudal1_ray.evaluation.exchange.tensors import WINDOW, plain_tensor, view_of_bytes, window_starts
 from cudal1_ray.evaluation.host import handles
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.referee.timed_contestant import CallResult, TimedContestant
+from cudal1_ray.evaluation.host.timed_contestant import CallResult, TimedContestant
 from cudal1_ray.evaluation.sandbox.kernel_calls import read_memory
 from cudal1_ray.evaluation.timing.pairs import Pairs
 

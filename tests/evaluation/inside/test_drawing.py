@@ -9,13 +9,13 @@ import pytest
 import torch
 from evaluator_settings import quick_config
 
-from cudal1_ray.evaluation import Evaluator, references
+from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.cuda_device import CudaDevice
 from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
 from cudal1_ray.evaluation.inside.equality import same
 from cudal1_ray.evaluation.inside.places import tensors_in
-from cudal1_ray.evaluation.referee import opening
+from cudal1_ray.evaluation.opening import maker_requests, references
 from cudal1_ray.problems import Problem, parse_problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -60,7 +60,7 @@ def drawn_problem(inputs: str = INPUTS) -> Problem:
 def drawing_evaluator():
     """Yield an evaluator that draws the inputs of small problems, as on a GPU those of large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "may_draw", lambda device, nbytes: True)
+        patch.setattr(maker_requests, "may_draw", lambda device, nbytes: True)
         config = quick_config()
         config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine needs as much
         config.check = dataclasses.replace(config.check, large_mib=1, windows=4)

@@ -8,7 +8,7 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors, rounded
-from cudal1_ray.evaluation.referee import opening
+from cudal1_ray.evaluation.opening import maker_requests
 from cudal1_ray.problems import Problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -154,7 +154,7 @@ def test_candidate_when_its_baseline_has_tf32_may_be_as_coarse(monkeypatch):
     coarse = "x, weight = ((t.view(torch.int32) + 4096 & -8192).view(torch.float32) for t in (x, weight))"
     half = "x, weight = x.bfloat16().float(), weight.bfloat16().float()"
     for tuned, reasons in ((False, ("precision_downgrade",)), (True, ())):
-        monkeypatch.setattr(opening, "coarse_products", lambda *_, tuned=tuned: tuned)
+        monkeypatch.setattr(maker_requests, "coarse_products", lambda *_, tuned=tuned: tuned)
         config = quick_config()
         with Evaluator(config) as evaluator:
             outcomes = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cudal1_ray.evaluation.scrutiny.doubts import ForeknowledgeGain
 from cudal1_ray.evaluation.timing.clocks import Batch, Span, cpu_windows, unclocked_work, uneven
-from cudal1_ray.evaluation.timing.doubts import ForeknowledgeGain
 from cudal1_ray.evaluation.timing.measurement import on_gpu
 from cudal1_ray.evaluation.timing.steady import SelectedBatches
 

@@ -1,0 +1,55 @@
+"""The first stage of an evaluation, which opens no problem: whether the candidate imports and constructs."""
+
+from __future__ import annotations
+
+import time
+
+from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.exchange.messages import Construction, Screen
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
+from cudal1_ray.evaluation.host.timed_contestant import longest_load_s
+from cudal1_ray.problems import Problem
+
+# Failures that a process with the device would show as well. Others (memory, a crash) may be due to its absence.
+_DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))
+
+
+class Screening:
+    """Imports and constructs candidates in a forked process on the CPU, about 0.05 s each.
+
+    A candidate that cannot be decided there passes on to the process with the device: it wants a GPU, its problem
+    changes global state, or the problem's own text fails.
+    """
+
+    def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
+        self._config, self._server = config, server
+
+    def screen(self, problem: Problem, code: str, extensions: Extensions) -> None:
+        """Import and construct the candidate in a process of its own.
+
+        Raises:
+            Misbehaviour: when that fails.
+            ServerDied: when the fork server dies.
+        """
+        limits, doing = self._config.limits, "import and construction"
+        screener = self._server.spawn(role="screener", cores=[])
+        try:
+            start = time.monotonic()
+            if self._has_arguments(screener, problem):
+                limit_s = longest_load_s(code, limits, time.monotonic() - start)
+                request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
+                screener.ask(request, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
+        except Misbehaviour as error:
+            if error.reason in _DECISIVE:
+                raise
+        finally:
+            screener.close()
+
+    def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
+        """Return whether the problem defines the model's constructor arguments and leaves global state as it was."""
+        request = Construction(problem.source, self._config.threads)
+        try:
+            return screener.ask(request, self._config.limits.load_timeout_s, doing="the problem's import")
+        except Misbehaviour:
+            return False

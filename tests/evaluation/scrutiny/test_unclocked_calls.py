@@ -1,0 +1,250 @@
+"""A candidate's saving must show in calls that only the referee times, and these are compared at one pace only."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from evaluator_settings import quick_config
+from problems_for_tests import problem
+
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation import measuring as measuring_module
+from cudal1_ray.evaluation.host.handles import Misbehaviour
+from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
+from cudal1_ray.evaluation.scrutiny.doubts import TimingDoubt, UnclockedSaving, foreknowledge_s, unseen_gain_s
+from cudal1_ray.evaluation.timing import measurement as measurement_module
+from cudal1_ray.evaluation.timing.clocks import Batch, Span, gains
+from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
+from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
+from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.timing.steady import SelectedBatches
+
+pytestmark = pytest.mark.usefixtures("warm_server")
+
+SLEEPS = """
+import time
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+        self.inner = Model(*arguments)
+
+    def forward(self, *inputs):
+        time.sleep({seconds})
+        return {result}
+"""
+
+
+def test_saving_when_estimated_is_confirmed_refuted_or_left_open():
+    chance = random.Random(0)
+
+    def estimate(saving, noise, pairs=100):
+        references = [1e-3 + chance.gauss(0, noise) for _ in range(pairs)]
+        return UnclockedSaving.of([(base_s, base_s - saving + chance.gauss(0, noise)) for base_s in references])
+
+    assert estimate(100e-6, 20e-6).confirms(100e-6)
+    assert estimate(0.0, 20e-6).refutes(100e-6) and not estimate(0.0, 20e-6).confirms(100e-6)
+    assert not estimate(60e-6, 20e-6).refutes(100e-6)  # more than half of the saving shows: caches may explain the rest
+    open_case = estimate(0.0, 200e-6, pairs=10)
+    assert not open_case.refutes(20e-6) and not open_case.settled(20e-6)
+    assert estimate(100e-6, 20e-6).settled(100e-6)
+    assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # little of a launch can be hidden, either
+
+
+def test_pairs_when_taken_at_different_paces_are_not_compared():
+    even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
+    assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
+    assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []
+    # Where the pace changes all the time, the more even half is compared.
+    assert len(even_pairs([[1.0, 1.0 + share / 10] for share in range(2, 12)])) == 5
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_fastest_core_when_the_loop_ran_on_several_is_the_quickest(monkeypatch, place):
+    before = os.sched_getaffinity(0)
+    fast = sorted(before)[place]
+    monkeypatch.setattr(
+        "cudal1_ray.evaluation.timing.pace.pace", lambda: 1.0 if os.sched_getaffinity(0) == {fast} else 2.0
+    )
+    assert fastest_core(before, rounds=3) == fast
+    assert os.sched_getaffinity(0) == before
+
+
+def test_thread_when_pinned_stays_on_its_core_until_it_leaves():
+    before = os.sched_getaffinity(0)
+    with on_core(min(before)):
+        assert os.sched_getaffinity(0) == {min(before)}
+    assert os.sched_getaffinity(0) == before
+
+
+def _batches(inner, wall, number=8):
+    quiet = Span(1e-3, 1e-3, 0.0)
+    return [Batch(32, (inner / 32,) * 32, quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
+
+
+def test_process_when_slow_and_without_gain_is_not_charged():
+    references = _batches(400e-6, 2.5e-3)
+    slow, hiding = _batches(398e-6, 3.2e-3), _batches(100e-6, 3.2e-3)
+    assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
+    for candidates, charged in ((slow, 398e-6), (hiding, 100e-6 + 1e-3)):
+        sides = references, candidates
+        _, theirs, _, _ = on_gpu(SelectedBatches(sides, sides))
+        assert theirs == pytest.approx([charged] * 8)
+
+
+def test_work_when_beside_the_events_or_in_few_calls_is_charged():
+    """A reference with slow moments hides none of a candidate's work."""
+    quiet, number = Span(1e-3, 1e-3, 0.0), 8
+
+    def batches(times, beside):
+        wall = sum(times) + beside
+        return [Batch(32, tuple(times), quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
+
+    references = batches([100e-6] * 24 + [200e-6] * 8, 2e-3)
+    on_a_stream = batches([10e-6] * 32, 2e-3 + 32 * 90e-6)
+    one_for_all = batches([10e-6] * 31 + [32 * 90e-6], 2e-3)
+    for candidates in (on_a_stream, one_for_all):
+        sides = references, candidates
+        ours, theirs, interval, _ = on_gpu(SelectedBatches(sides, sides))
+        assert ours == pytest.approx([3.2e-3] * number)
+        assert min(theirs) > 0.7 * 3.2e-3 and interval.ratio < 1.4, candidates[0].times
+    _, theirs, _, _ = on_gpu(SelectedBatches((references, on_a_stream), (references, on_a_stream)))
+    assert min(theirs) == pytest.approx(32 * 100e-6)
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    with Evaluator(quick_config()) as evaluator:
+        yield evaluator
+
+
+def _pairs(evaluator, name, seconds, result="self.inner(*inputs)"):
+    problem_object = problem(name)
+    code = problem_object.source + SLEEPS.format(seconds=seconds, result=result)
+    session = evaluator._problems.session(problem_object, has_room=True)
+    candidate = TimedContestant(evaluator._server, session, code, "candidate", [])
+    return Pairs(session, evaluator._references.take(session), candidate, random.Random(1))
+
+
+def test_time_when_no_inner_clock_covered_it_shows_in_unclocked_calls(evaluator):
+    pairs = _pairs(evaluator, "chain", 3e-3)
+    calls = []
+    for _ in range(20):  # a busy machine needs more of them
+        calls += [pairs.unclocked_calls()[0] for _ in range(32)]
+        if (estimate := UnclockedSaving.of(calls)).saving < -3 * estimate.error:
+            break
+    assert estimate.saving < -3 * estimate.error
+    pairs.session.config.timing.budget_s = 20.0
+    with pytest.raises(Misbehaviour, match="show without a clock of its own") as caught:
+        unseen_gain_s(pairs, 1e-3, small=False)
+    assert caught.value.reason == "async_stream"
+    assert unseen_gain_s(pairs, 1e-3, small=True) == 1e-3  # a small claim is taken away, not refused
+
+
+def test_outputs_when_calls_are_unclocked_are_compared(evaluator):
+    pairs = _pairs(evaluator, "chain", 0, result="self.inner(*inputs) * 1.5")
+    with pytest.raises(Misbehaviour, match="wrong when timed"):
+        pairs.unclocked_calls()
+        pairs.compare_waiting()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("others", [0, 2])
+def test_candidate_when_one_process_alone_shows_a_reason_is_not_rejected(evaluator, monkeypatch, times, others):
+    """It is not rejected for several reasons (`others`), either, if only one process showed each."""
+    measured, kinds = [], ["baseline_sabotage", "phase_detection"][:others] + ["async_stream"] * times
+
+    def doubting(pairs, *arguments, **options):
+        measured.append([watch.contestant.handle.supervisor for watch in pairs._watches])
+        if len(measured) <= len(kinds):
+            raise TimingDoubt(kinds[len(measured) - 1], "a gain that does not show")
+        return measure(pairs, *arguments, **options)
+
+    monkeypatch.setattr(measuring_module, "measure", doubting)
+    chain = problem("chain")
+    verdict = evaluator.evaluate(chain, chain.source + SLEEPS.format(seconds=0, result="self.inner(*inputs) + 0.0"))
+    assert verdict.accepted == (times == 1), verdict
+    assert len({process for pair in measured for process in pair}) == 2 * len(measured)  # all are new processes
+    assert times == 1 or verdict.reasons == ("async_stream",)
+
+
+def test_outputs_when_they_share_memory_are_refused_before_timing(ungated, monkeypatch):
+    monkeypatch.setattr(measuring_module, "measure", lambda *arguments: pytest.fail("it was timed"))
+    code = (Path(__file__).parents[2] / "adversarial/cpu/adversarial/output_aliasing_buffer.py").read_text()
+    verdict = ungated.evaluate(problem("chain"), code)
+    assert verdict.reasons == ("output_aliasing",), verdict
+
+
+def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, monkeypatch):
+    session = evaluator._problems.session(problem("chain"), has_room=True)
+    monkeypatch.setattr("cudal1_ray.evaluation.opening.references._ALONE_S", 0.4)
+    session.solo_ms = 0.0
+    evaluator._references.time_alone(session)
+    assert 0.1 * session.reference_ms < session.solo_ms < 10 * session.reference_ms
+
+
+def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator, monkeypatch):
+    queries, charges = [], [0.0, 0.0, 1.0]
+    monkeypatch.setattr(
+        measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
+    )
+    pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # not compared here: it is many times as fast
+    pairs._compare, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
+    centre = measure(pairs).interval.centre
+    assert centre > 0.5 and len(queries) == 1
+    measure(pairs, centre + 10.0)  # the claim exceeds what a busy machine can add
+    assert len(queries) == 1
+    measure(pairs, 0.1 * centre)  # the gain is new
+    assert len(queries) == 2
+    charged = measure(pairs)  # a second is charged for every call
+    assert charged.interval.ratio < 0.1 and charged.runtime_ms > 1e3 and charged.shown == 0.0
+    assert len(queries) == 3
+
+
+class FakePairs:
+    """Batches whose calls take longer than the reference's by given seconds, in each of three ways."""
+
+    def __init__(self, together, late, ready):
+        self.session, self._late, self._ready = SimpleNamespace(config=quick_config()), late, ready
+        self.sides = [_calls(1.0)] * 20, [_calls(1.0 + together)] * 20
+
+    def another(self):
+        pass
+
+    def late_inputs(self, number, ready):
+        return [_calls(2.0)] * number, [_calls(2.0 + (self._ready if ready else self._late))] * number
+
+
+def _calls(seconds):
+    none = Span(0.0, 0.0, 0.0)
+    return Batch(1, (seconds,), none, Span(seconds, seconds, 0.0), None, None)
+
+
+def test_foreknowledge_when_it_gains_is_rejected_and_a_loss_is_charged():
+    def charge(**ways):
+        pairs = FakePairs(**ways)
+        return foreknowledge_s(pairs, lambda: pairs.sides)
+
+    assert charge(together=-0.5, late=-0.5, ready=0.0) == 0.0
+    assert charge(together=-0.5, late=0.2, ready=0.2) == pytest.approx(0.7)
+    with pytest.raises(TimingDoubt, match="without later calls' inputs") as caught:
+        charge(together=-0.5, late=0.2, ready=-0.5)
+    assert caught.value.reason == "phase_detection"
+
+
+def test_calls_when_their_inputs_come_late_are_timed_in_a_warm_batch(evaluator):
+    """A batch's first calls launch far more slowly than later ones, and few late inputs fit into one batch."""
+    pairs = _pairs(evaluator, "chain", 0)
+    variants, _ = pairs._inputs.renew(5, written_out=2)
+    assert [variant.lasting for variant in variants] == [True] * 3 + [False] * 2
+    none = Span(0.0, 0.0, 0.0)
+    batch = Batch(5, (4.0, 3.0, 1.0, 1.0, 1.0), none, none, None, None)
+    assert batch.last(2).inner == 2.0 and batch.last(2).calls == 2 and batch.last(5) is batch
+    late, _ = pairs.late_inputs(1)
+    assert late[0].calls == min(pairs.calls, pairs._inputs.most_written)  # on the CPU one clock times all calls
