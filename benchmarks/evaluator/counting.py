@@ -21,9 +21,10 @@ from cudal1_ray.evaluation.exchange.server_messages import operation
 from cudal1_ray.evaluation.host import handles
 from cudal1_ray.evaluation.opening import open_problems, references
 from cudal1_ray.evaluation.opening.store import SessionStore
+from cudal1_ray.evaluation.scrutiny import doubts
 from cudal1_ray.evaluation.sharing import turns
 from cudal1_ray.evaluation.sharing.cores import LaunchCore
-from cudal1_ray.evaluation.timing import measurement, pairs
+from cudal1_ray.evaluation.timing import estimate, pairs
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.files import write_atomically
 
@@ -38,8 +39,8 @@ COUNTED: dict[str, tuple[Any, str]] = {
     "correctness: others": (trials.Correctness, "others"), "observation": (measuring, "observe"),
     "settling": (measuring, "settle"), "profile": (measuring, "profile"),
     "pairs: warm-up": (pairs.Pairs, "__init__"), "measure: bookkeeping": (measuring, "measure"),
-    "measure: interval": (measurement, "trimmed_interval"), "late inputs": (measurement, "foreknowledge_s"),
-    "unclocked calls": (measurement, "unseen_gain_s"), "comparing outputs": (pairs.Pairs, "compare_waiting"),
+    "measure: interval": (estimate, "trimmed_interval"), "late inputs": (doubts, "foreknowledge_s"),
+    "unclocked calls": (doubts, "unseen_gain_s"), "comparing outputs": (pairs.Pairs, "compare_waiting"),
     "questions after": (pairs.Pairs, "ask_the_rest"),
     "reference: start": (references.References, "_start"),
     "reference: alone again": (references.References, "time_alone"),

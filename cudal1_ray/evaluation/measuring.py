@@ -20,9 +20,10 @@ from cudal1_ray.evaluation.opening.references import Machinery, References, favo
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
 from cudal1_ray.evaluation.scrutiny.confirmation import disagreement, is_doubted, lower_of_two_that_agree
-from cudal1_ray.evaluation.scrutiny.doubts import TimingDoubt
+from cudal1_ray.evaluation.scrutiny.doubts import scrutinise
 from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S
-from cudal1_ray.evaluation.timing.measurement import Measurement, combine, measure, wants_another, wants_fresh_reference
+from cudal1_ray.evaluation.timing.estimate import TimingDoubt, estimate_speedup
+from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.pairs import Pairs
 
 # Most timing doubts about one candidate, each of another kind, that a fresh process may refute.
@@ -205,3 +206,12 @@ class CandidateMeasurement:
         self._references.release(self._session, self._references.take(self._session))
         detail = f"the reference runs without it and fails beside it: {failure.detail}"
         return Misbehaviour("resource_exhaustion", detail)
+
+
+def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> Measurement:
+    """Return what one pair of processes shows, as far as no doubt refutes it; raise TimingDoubt for what the clocks
+    reveal. `confirmed`: the largest `Measurement.shown` of earlier measurements of this code, 0.0 = none.
+    `streams`: see `Measurement.of`.
+    """
+    estimate, unrefuted = scrutinise(pairs, estimate_speedup(pairs), confirmed)
+    return Measurement.of(pairs, estimate, unrefuted, streams=streams)

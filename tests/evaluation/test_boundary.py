@@ -63,3 +63,13 @@ def test_trusted_side_when_imported_reaches_nothing_of_inside():
     assert (
         "exchange/messages" in imports["trials.py"] and "../errors" in imports["handles.py"]
     )  # the search finds the imports that exist
+
+
+STAGES = ("screening", "correctness", "timing", "scrutiny")
+
+
+@pytest.mark.parametrize("number", range(len(STAGES)))
+def test_stage_when_it_imports_others_imports_no_later_one(number):
+    later = tuple(f"{stage}/" for stage in STAGES[number + 1 :])
+    imports = {module for path in (EVALUATION / STAGES[number]).glob("*.py") for module in _imported(path)}
+    assert not {module for module in imports if module.startswith(later)}

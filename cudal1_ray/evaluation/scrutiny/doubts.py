@@ -10,25 +10,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.opening.session import ProblemSession
-from cudal1_ray.evaluation.timing.clocks import Batch, excess
+from cudal1_ray.evaluation.timing.clocks import WORTH_A_DOUBT, Batch, excess
+from cudal1_ray.evaluation.timing.estimate import (
+    CONFIRMING_PAIRS,
+    PATIENCE,
+    SMALL_GAIN,
+    Estimate,
+    Sides,
+    TimingDoubt,
+)
 from cudal1_ray.evaluation.timing.pace import even_pairs
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.statistics import median, spread
+from cudal1_ray.evaluation.timing.steady import select
 
+# Most by which a log speedup may exceed one that was shown, however wide its interval.
+_ALIKE = 0.05
 # Shortest time of a reference hindered by a candidate beside it, as a multiple of its own time.
 _SLOWED = 1.5
-# Largest speedup that a busy machine makes out of nothing.
-SMALL_GAIN = 1.1
-# Longest wait, as a multiple of the budget, by the wall clock.
-PATIENCE = 12
 # Longest doubt on a GPU, while all others wait, as a multiple of the budget, by the wall clock.
 _MOST_BUDGETS = 3
-# Further pairs of batches before a candidate is refused.
-CONFIRMING_PAIRS = 12
 # Share of a call by which late inputs may make it longer.
 _OF_CACHES = 0.3
 # Seconds by which launches after a copy of an input to a GPU may be slower than the reference's.
@@ -41,12 +45,6 @@ _FEWEST_UNCLOCKED, _FEWEST_CLEAR, _MOST_UNCLOCKED = 8, 5, 300
 _SHOWN_SHARE = 0.4
 # Seconds by which a call without a clock may suffer more than the reference's from caches that others used.
 _COLD_S = 2e-6
-
-Sides = tuple[list[Batch], list[Batch]]  # of the reference and of the candidate
-
-
-class TimingDoubt(Misbehaviour):
-    """A fault that only clocks show: a busy machine can cause it once; a fresh process does not show it again."""
 
 
 def refuse_sabotage(session: ProblemSession, references: Sequence[Batch]) -> None:
@@ -197,3 +195,26 @@ def unseen_gain_s(pairs: Pairs, claimed_s: float, *, small: bool) -> float:
     claimed_ms, shown_ms = 1e3 * claimed_s, 1e3 * saving.saving
     detail = f"of {claimed_ms:.3f} ms that a call seems to save {shown_ms:.3f} show without a clock of its own"
     raise TimingDoubt("async_stream", detail)
+
+
+def scrutinise(pairs: Pairs, estimate: Estimate, confirmed: float = 0.0) -> tuple[Estimate, float]:
+    """Return the estimate with what these checks do not show charged to the candidate, and the log speedup up to which
+    none has refuted it: `confirmed` (0.0 = none) where nothing is checked, or nothing was shown. Raise TimingDoubt for
+    what the clocks reveal.
+    """
+    interval, theirs, calls = estimate.interval, estimate.theirs, pairs.calls
+    is_confirmed = confirmed > 0 and interval.centre <= confirmed + min(interval.half_width, _ALIKE)
+    if interval.ratio <= WORTH_A_DOUBT or is_confirmed:
+        return estimate, confirmed
+    config, reference_s = pairs.session.config, median(estimate.ours)
+    refuse_sabotage(pairs.session, estimate.selection.sides[0])
+    charge_s = calls * foreknowledge_s(pairs, lambda: select(pairs.sides, config).charged) if calls > 1 else 0.0
+    saved_s = (1 - 1 / interval.ratio) * reference_s - charge_s
+    if config.device != "cpu" and saved_s > 0:
+        small = saved_s < (1 - 1 / SMALL_GAIN) * reference_s
+        charge_s += calls * unseen_gain_s(pairs, saved_s / calls, small=small)
+    if not charge_s:
+        return estimate, interval.centre
+    # Nothing was shown, so the next process is checked as well.
+    interval = replace(interval, centre=interval.centre - math.log1p(charge_s / median(theirs)))
+    return replace(estimate, interval=interval, theirs=[time_s + charge_s for time_s in theirs]), confirmed

@@ -1,8 +1,7 @@
-"""A candidate's saving must show in calls that only the referee times, and these are compared at one pace only."""
+"""A candidate's saving must show in calls that only the referee times, and must not come from later calls' inputs."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +14,12 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
-from cudal1_ray.evaluation.scrutiny.doubts import TimingDoubt, UnclockedSaving, foreknowledge_s, unseen_gain_s
-from cudal1_ray.evaluation.timing import measurement as measurement_module
-from cudal1_ray.evaluation.timing.clocks import Batch, Span, gains
-from cudal1_ray.evaluation.timing.measurement import measure, on_gpu
-from cudal1_ray.evaluation.timing.pace import even_pairs, fastest_core, on_core
+from cudal1_ray.evaluation.measuring import measure
+from cudal1_ray.evaluation.scrutiny import doubts
+from cudal1_ray.evaluation.scrutiny.doubts import ForeknowledgeGain, UnclockedSaving, foreknowledge_s, unseen_gain_s
+from cudal1_ray.evaluation.timing.clocks import Batch, Span
+from cudal1_ray.evaluation.timing.estimate import TimingDoubt
 from cudal1_ray.evaluation.timing.pairs import Pairs
-from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 pytestmark = pytest.mark.usefixtures("warm_server")
 
@@ -55,67 +53,6 @@ def test_saving_when_estimated_is_confirmed_refuted_or_left_open():
     assert not open_case.refutes(20e-6) and not open_case.settled(20e-6)
     assert estimate(100e-6, 20e-6).settled(100e-6)
     assert estimate(0.0, 10e-6, pairs=300).refutes(12e-6)  # little of a launch can be hidden, either
-
-
-def test_pairs_when_taken_at_different_paces_are_not_compared():
-    even, uneven = [1.0, 1.01, 1.0, 1.02], [1.0, 1.0, 1.5, 1.5]
-    assert even_pairs([even, uneven, even, even]) == [0, 2, 3]
-    assert even_pairs([[], []]) == [0, 1] and even_pairs([]) == []
-    # Where the pace changes all the time, the more even half is compared.
-    assert len(even_pairs([[1.0, 1.0 + share / 10] for share in range(2, 12)])) == 5
-
-
-@pytest.mark.parametrize("place", [0, -1])
-def test_fastest_core_when_the_loop_ran_on_several_is_the_quickest(monkeypatch, place):
-    before = os.sched_getaffinity(0)
-    fast = sorted(before)[place]
-    monkeypatch.setattr(
-        "cudal1_ray.evaluation.timing.pace.pace", lambda: 1.0 if os.sched_getaffinity(0) == {fast} else 2.0
-    )
-    assert fastest_core(before, rounds=3) == fast
-    assert os.sched_getaffinity(0) == before
-
-
-def test_thread_when_pinned_stays_on_its_core_until_it_leaves():
-    before = os.sched_getaffinity(0)
-    with on_core(min(before)):
-        assert os.sched_getaffinity(0) == {min(before)}
-    assert os.sched_getaffinity(0) == before
-
-
-def _batches(inner, wall, number=8):
-    quiet = Span(1e-3, 1e-3, 0.0)
-    return [Batch(32, (inner / 32,) * 32, quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
-
-
-def test_process_when_slow_and_without_gain_is_not_charged():
-    references = _batches(400e-6, 2.5e-3)
-    slow, hiding = _batches(398e-6, 3.2e-3), _batches(100e-6, 3.2e-3)
-    assert not gains([400e-6], [398e-6]) and gains([400e-6], [100e-6])
-    for candidates, charged in ((slow, 398e-6), (hiding, 100e-6 + 1e-3)):
-        sides = references, candidates
-        _, theirs, _, _ = on_gpu(SelectedBatches(sides, sides))
-        assert theirs == pytest.approx([charged] * 8)
-
-
-def test_work_when_beside_the_events_or_in_few_calls_is_charged():
-    """A reference with slow moments hides none of a candidate's work."""
-    quiet, number = Span(1e-3, 1e-3, 0.0), 8
-
-    def batches(times, beside):
-        wall = sum(times) + beside
-        return [Batch(32, tuple(times), quiet, Span(wall, wall, 0.0), None, None) for _ in range(number)]
-
-    references = batches([100e-6] * 24 + [200e-6] * 8, 2e-3)
-    on_a_stream = batches([10e-6] * 32, 2e-3 + 32 * 90e-6)
-    one_for_all = batches([10e-6] * 31 + [32 * 90e-6], 2e-3)
-    for candidates in (on_a_stream, one_for_all):
-        sides = references, candidates
-        ours, theirs, interval, _ = on_gpu(SelectedBatches(sides, sides))
-        assert ours == pytest.approx([3.2e-3] * number)
-        assert min(theirs) > 0.7 * 3.2e-3 and interval.ratio < 1.4, candidates[0].times
-    _, theirs, _, _ = on_gpu(SelectedBatches((references, on_a_stream), (references, on_a_stream)))
-    assert min(theirs) == pytest.approx(32 * 100e-6)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +129,7 @@ def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, m
 def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator, monkeypatch):
     queries, charges = [], [0.0, 0.0, 1.0]
     monkeypatch.setattr(
-        measurement_module, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
+        doubts, "foreknowledge_s", lambda *arguments: queries.append(arguments) or charges[len(queries) - 1]
     )
     pairs = _pairs(evaluator, "chain", 0, result="inputs[0]")  # not compared here: it is many times as fast
     pairs._compare, pairs._questions, pairs._next_question = lambda *arguments: None, [], -1
@@ -224,6 +161,26 @@ class FakePairs:
 def _calls(seconds):
     none = Span(0.0, 0.0, 0.0)
     return Batch(1, (seconds,), none, Span(seconds, seconds, 0.0), None, None)
+
+
+def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
+    together = [[1.0] * 8, [0.5] * 8]  # seconds of a call, of reference and candidate
+
+    def estimate(*late, allowed=0.0):
+        return ForeknowledgeGain.of(together, [[1.0] * len(late), list(late)], allowed)
+
+    knows = estimate(*[0.9] * 8)
+    assert knows.sure and knows.settled and knows.extra == pytest.approx(0.4)
+    honest = estimate(*[0.5, 0.55] * 4)
+    assert not honest.sure and honest.settled
+    wavers = estimate(*[0.35, 0.95] * 3)
+    assert not wavers.sure and not wavers.settled and wavers.likely == 0.0
+    seems = estimate(*[0.45, 0.95] * 3)
+    assert not seems.sure and seems.likely == pytest.approx(seems.extra)
+    assert knows.likely == knows.extra and honest.likely == 0.0
+    little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches explain, by less than chance does
+    assert not little.sure and little.settled and little.likely == pytest.approx(0.19)
+    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # no estimate can exceed the allowed time
 
 
 def test_foreknowledge_when_it_gains_is_rejected_and_a_loss_is_charged():

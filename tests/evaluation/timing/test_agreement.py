@@ -12,7 +12,7 @@ from cudal1_ray.evaluation.exchange.tensors import in_order_of_memory, places_in
 from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.timing.agreement import agreement
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
-from cudal1_ray.evaluation.timing.measurement import on_gpu
+from cudal1_ray.evaluation.timing.estimate import on_gpu
 from cudal1_ray.evaluation.timing.statistics import Interval, trimmed_interval
 from cudal1_ray.evaluation.timing.steady import SelectedBatches
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cudal1_ray.evaluation.scrutiny.doubts import ForeknowledgeGain
 from cudal1_ray.evaluation.timing.clocks import Batch, Span, cpu_windows, unclocked_work, uneven
-from cudal1_ray.evaluation.timing.measurement import on_gpu
+from cudal1_ray.evaluation.timing.estimate import on_gpu
 from cudal1_ray.evaluation.timing.steady import SelectedBatches
 
 
@@ -64,26 +63,6 @@ def test_calls_when_a_few_do_the_work_of_many_count_as_much():
     assert uneven(references, batches((50e-6,) * 9 + (150e-6,)), 2.0) == 0.0
     assert uneven(references, batches((50e-6,) * 6 + (180e-6,) * 4), 2.0) == pytest.approx(42e-6, rel=0.05)
     assert uneven(references, batches((50e-6,) * 10), 2.0) == 0.0  # it has no slow call at all
-
-
-def test_foreknowledge_when_it_gains_is_reported_while_pairs_can_decide():
-    together = [[1.0] * 8, [0.5] * 8]  # seconds of a call, of reference and candidate
-
-    def estimate(*late, allowed=0.0):
-        return ForeknowledgeGain.of(together, [[1.0] * len(late), list(late)], allowed)
-
-    knows = estimate(*[0.9] * 8)
-    assert knows.sure and knows.settled and knows.extra == pytest.approx(0.4)
-    honest = estimate(*[0.5, 0.55] * 4)
-    assert not honest.sure and honest.settled
-    wavers = estimate(*[0.35, 0.95] * 3)
-    assert not wavers.sure and not wavers.settled and wavers.likely == 0.0
-    seems = estimate(*[0.45, 0.95] * 3)
-    assert not seems.sure and seems.likely == pytest.approx(seems.extra)
-    assert knows.likely == knows.extra and honest.likely == 0.0
-    little = estimate(*[0.66, 0.69, 0.72] * 3)  # more than caches explain, by less than chance does
-    assert not little.sure and little.settled and little.likely == pytest.approx(0.19)
-    assert estimate(*[0.35, 0.95] * 3, allowed=1.0).settled  # no estimate can exceed the allowed time
 
 
 def test_sleeping_when_timed_is_charged_and_waiting_for_a_core_is_not():
