@@ -35,6 +35,8 @@ BEST_COMPRESSION, BEST_COMPRESSION_OF_TENSORS = 12, 2
 TENSORS = (".pt", ".safetensors", ".bin", ".gguf")
 # Folders that parts of their own are made of; everything else at the top of a run is small and goes first.
 FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "assessed", "tb", "report", "extensions")
+# Times that a run which goes on meanwhile is packed anew: its files change once or twice a step, and a step takes longer.
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Packed:
 
 
 def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = None) -> Packed:
-    """Pack the run in `folder`.
+    """Pack the run in `folder`; one that runs meanwhile, as a kill at that moment would leave it.
 
     Args:
         out: the file to write; pieces get `.001` and so on behind that name.
@@ -75,26 +77,51 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
     if split_mib is not None and not 2 * HEADER_BYTES < split_mib * MIB < math.inf:
         raise UserError(f"--split-mib {split_mib:g}: must be above {2 * HEADER_BYTES / MIB:g}")
     piece = limit if split_mib is None else int(split_mib * MIB)
+    for _ in range(ATTEMPTS):
+        try:
+            archive, inside, left_out = _archive(run, limit, piece)
+            break
+        except FileNotFoundError:
+            continue
+    else:
+        raise UserError(f"{folder}: files went away meanwhile, {ATTEMPTS} times; pack it when it does not run")
+    files = _write_pieces(archive, folder.name, out, None if split_mib is None else piece)
+    return Packed(files, sum(file.stat().st_size for file in files), inside, left_out)
+
+
+def _archive(run: RunFolder, limit: int, piece: int) -> tuple[bytes, dict[str, int], dict[str, int]]:
+    """Return the archive of a run, and the packed bytes of the parts inside and left out.
+
+    Args:
+        limit: most bytes, headers of the pieces included.
+        piece: most bytes of one.
+
+    Raises:
+        FileNotFoundError: a file went away meanwhile, or the run has others now that it does not go on without.
+        UserError: what it needs does not fit.
+    """
     archive, inside, left_out = b"", {}, {}
-    for part in parts_of(run):
+    parts = parts_of(run)
+    for part in parts:
         if _least_packed(part.files) > limit - len(archive) and not part.needed:
             left_out[part.name] = sum(file.stat().st_size for file in part.files)
             continue
-        compressed = _compress(folder, part.files)
+        compressed = _compress(run.path, part.files)
         total = len(archive) + len(compressed)
         if total + HEADER_BYTES * -(-total // (piece - HEADER_BYTES)) <= limit:
             archive += compressed
             inside[part.name] = len(compressed)
         elif part.needed:
             raise UserError(
-                f"{folder}: {part.name} takes {len(compressed) / MIB:.1f} MiB and does not fit beside "
-                f"{len(archive) / MIB:.1f} MiB into --limit-mib {limit_mib:g}; raise it, or train adapters "
+                f"{run.path}: {part.name} takes {len(compressed) / MIB:.1f} MiB and does not fit beside "
+                f"{len(archive) / MIB:.1f} MiB into --limit-mib {limit / MIB:g}; raise it, or train adapters "
                 "(policy.lora_rank) of a smaller rank"
             )
         else:
             left_out[part.name] = len(compressed)
-    files = _write_pieces(archive, folder.name, out, None if split_mib is None else piece)
-    return Packed(files, sum(file.stat().st_size for file in files), inside, left_out)
+    if [part for part in parts if part.needed] != [part for part in parts_of(run) if part.needed]:
+        raise FileNotFoundError
+    return archive, inside, left_out
 
 
 def parts_of(run: RunFolder) -> list[Part]:
@@ -175,10 +202,7 @@ def _compress(folder: Path, files: Sequence[Path]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, dereference=True) as tar:
         for file in files:
-            try:
-                tar.add(file, str(file.relative_to(folder)))
-            except FileNotFoundError:
-                raise UserError(f"{file}: went away meanwhile; a run is packed when it is not running") from None
+            tar.add(file, str(file.relative_to(folder)))
     return buffer.getvalue()
 
 

@@ -11,6 +11,7 @@ import pytest
 from cudal1_ray.cli import main
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
+from cudal1_ray.training import packing
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState
 from cudal1_ray.training.packing import HEADER_BYTES, MIB, pack, unpack
 from cudal1_ray.training.run_folder import RunFolder
@@ -75,6 +76,25 @@ def test_pack_when_the_limit_is_small_leaves_the_optimiser_out_and_no_adapter(ru
     with pytest.raises(UserError, match="the adapter takes 0.2 MiB and does not fit"):
         pack(run.path, tmp_path / "tiny.pack", limit_mib=0.1)
     assert not (tmp_path / "tiny.pack").exists()
+
+
+@pytest.mark.parametrize("when", ["goes_on", "never_rests"])
+def test_pack_when_the_run_writes_a_checkpoint_meanwhile_takes_the_new_one(run, tmp_path, monkeypatch, when):
+    compress, old = packing._compress, run.checkpoints / "contrastive-000003"
+
+    def checkpoint_meanwhile(folder: Path, files: tuple[Path, ...]) -> bytes:
+        if files[0].parent.name == "state" and (old.exists() or when == "never_rests"):
+            number = int(files[0].parent.parent.name[-6:])
+            files[0].parent.parent.rename(run.checkpoints / f"contrastive-{number + 1:06d}")
+        return compress(folder, files)
+
+    monkeypatch.setattr(packing, "_compress", checkpoint_meanwhile)
+    if when == "never_rests":
+        with pytest.raises(UserError, match="went away meanwhile, 4 times"):
+            pack(run.path, tmp_path / "run.pack", limit_mib=3)
+        return
+    pack(run.path, tmp_path / "run.pack", limit_mib=3)
+    assert hashes(unpack([tmp_path / "run.pack"], tmp_path / "again") / "checkpoints") == hashes(run.checkpoints)
 
 
 def test_pieces_when_split_keep_their_limit_and_a_damaged_or_missing_one_is_named(run, tmp_path):
