@@ -24,6 +24,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 
 FOLDER = Path(__file__).resolve().parents[1] / "results"
+# `git archive` writes its commit into this file: .gitattributes asks for it.
+ARCHIVED_COMMIT = Path(__file__).with_name("archived_commit.txt")
 NAME = re.compile(r"\d{4}-\d\d-\d\d-[a-z0-9]+-(?P<commit>[0-9a-f]{7,40}|unknown)(-[a-z0-9-]+)?")
 # What stands for a configuration or an environment that was not recorded; a commit or a command may begin so.
 NOT_RECORDED = "not recorded"
@@ -42,9 +44,12 @@ def new_result(subject: str, device: str = "cpu") -> Path:
 
 
 def current_commit() -> str:
-    """Return the first seven digits of the checkout's commit; "unknown" where there is no checkout."""
+    """Return the first seven digits of the commit of the checkout, or of what `git archive` made; "unknown" else."""
     done = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=FOLDER.parent, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    if done.returncode == 0:
+        return done.stdout.strip()
+    archived = ARCHIVED_COMMIT.read_text().strip() if ARCHIVED_COMMIT.is_file() else ""
+    return archived[:7] if re.fullmatch("[0-9a-f]{7,}", archived) else "unknown"
 
 
 def current_command() -> str:

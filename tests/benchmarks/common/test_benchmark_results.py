@@ -94,3 +94,15 @@ def test_latest_result_when_a_key_is_asked_for_is_the_newest_that_has_it(put):
     assert latest_result("subject", "cpu", "other_way_s").stem == "2026-11-26-cpu-aaaaaaa"
     with pytest.raises(UserError, match="no result on cpu with builds_s"):
         latest_result("subject", "cpu", "builds_s")
+
+
+@pytest.mark.parametrize(("archived", "commit"), [
+    ("0123456789abcdef0123456789abcdef01234567\n", "0123456"), ("$Format:%H$\n", "unknown"), (None, "unknown"),
+])  # fmt: skip
+def test_commit_when_the_code_is_an_archive_is_the_one_that_it_was_made_of(tmp_path, monkeypatch, archived, commit):
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "benchmarks" / "results")
+    (tmp_path / "benchmarks").mkdir()
+    monkeypatch.setattr(results, "ARCHIVED_COMMIT", tmp_path / "archived_commit.txt")
+    if archived is not None:
+        results.ARCHIVED_COMMIT.write_text(archived)
+    assert results.current_commit() == commit
