@@ -86,7 +86,7 @@ def take_runs(have: Sequence[str], runs: Path, overrides: list[str], arms: Mappi
         theirs["contrastive"]["steps"] = _steps(run) or theirs["contrastive"]["steps"]  # those that it took
         ours = to_dict(load_config([*overrides, *arms[name].settings]))
         figures = {"seed": theirs["seed"], "policy": policy, "start": arms[name].start}
-        figures["training_minutes"] = _minutes(run, arms[name].stage)
+        figures["training_minutes"] = stage_minutes(run, arms[name].stage)
         figures["differences"] = differences(theirs, ours, stages)
         if run in copies:
             target.symlink_to(copies[run], target_is_directory=True)
@@ -146,7 +146,7 @@ def _steps(run: Path) -> int:
     return max((row["step"] for row in rows if row["stage"] == "contrastive"), default=0)
 
 
-def _minutes(run: Path, stage: str) -> float:
+def stage_minutes(run: Path, stage: str) -> float:
     """Return the minutes that the run took from the end of the stage before to the last step of this one."""
     rows = list(read_json_lines(run / "metrics.jsonl"))
     own = [row["wall_s"] for row in rows if row["stage"] == stage] or [0.0]

@@ -12,15 +12,17 @@ stage 2 lies between). The folder is copied, and trained no further: a stage tha
 checkpoint. The result names the settings that differ from the table's; give the table the run's own, for example
 contrastive.ask_again=1 contrastive.steps=16, to have few. A packed run is unpacked first, with `cudal1 unpack`.
 
-A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes` a run under way ends
-with a checkpoint in time. `--pack` writes what the next machine needs: of finished runs their results, of others and of
-what they start from the adapters too.
+A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes`, and at SIGTERM, a run
+under way ends with a checkpoint; `--minutes 0` starts none. `--pack` writes what the next machine needs: of finished
+runs their results, and their adapters where there is room, of others and of what they start from all that goes on. It
+may be written while another process of this command, with the same runs, is at work.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -32,7 +34,7 @@ from rich.console import Console
 
 from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
-from benchmarks.paper.records import is_done, note_arm, read_arms, take_runs
+from benchmarks.paper.records import is_done, note_arm, read_arms, stage_minutes, take_runs
 from benchmarks.paper.travel import pack_runs, unpack_runs
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_dict
@@ -98,31 +100,47 @@ class Table:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
         An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
-        begin, what has to be trained comes before what has only to be assessed: it takes longer.
+        begin, what others wait for comes first, then what has to be trained, which takes longer than an assessment.
+        What still runs when the time is up is stopped.
         """
         left, tried = list(pairs), set()
+        waited_for = {(seed, self.needed(arm)) for seed, arm in left}
+        cores = dict(zip(gpus, shares(os.sched_getaffinity(0), len(gpus)), strict=True))
         running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
+
+        def order(pair: tuple[int, str]) -> tuple[bool, bool]:
+            return self.trained(pair[1], pair[0]), pair not in waited_for
+
         with ThreadPoolExecutor(len(gpus)) as pool:
             try:
                 while True:
                     busy = {self.folder(arm, seed).resolve() for (seed, arm), _ in running.values()}
                     free = [gpu for gpu in gpus if gpu not in {of for _, of in running.values()}]
-                    for seed, arm in sorted(left, key=lambda pair: self.trained(pair[1], pair[0])):
+                    for seed, arm in sorted(left, key=order):
                         if not free or (seed, arm) in tried or self.folder(arm, seed).resolve() in busy:
                             continue
                         if not (needed := self.needed(arm)) or self.trained(needed, seed):
-                            future: Future[bool] = pool.submit(self.run, arm, seed, gpu := free.pop(0))
+                            gpu = free.pop(0)
+                            future = pool.submit(self._run_on, cores[gpu], arm, seed, gpu)
                             running[future] = ((seed, arm), gpu)
                             tried.add((seed, arm))
                             busy.add(self.folder(arm, seed).resolve())
                     if not running:
                         return left
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    done = wait(running, self.runner.seconds_left, return_when=FIRST_COMPLETED).done
+                    if not done:
+                        self.runner.stop()
+                    for future in done:
                         pair, _ = running.pop(future)
                         if future.result():
                             left.remove(pair)
             finally:
                 self.runner.stop()
+
+    def _run_on(self, cores: set[int], arm: str, seed: int, gpu: str) -> bool:
+        """Do as `run`, in a thread whose processes have these cores."""
+        os.sched_setaffinity(0, cores)  # of this thread
+        return self.run(arm, seed, gpu)
 
     def trained(self, arm: str, seed: int) -> bool:
         """Return whether the policy of an arm is there."""
@@ -162,11 +180,20 @@ class Table:
         what = f"assess {arm}"
         if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu):
             return False
-        trained = 0.0 if arm == "base" else self.runner.minutes(run.name, "train")
-        figures = {"seed": seed, "policy": policy, "start": self.arms[arm].start, "training_minutes": trained}
+        figures = {"seed": seed, "policy": policy, "start": self.arms[arm].start}
+        figures["training_minutes"] = self._training_minutes(arm, run)
         figures |= read_arms(run).get(arm, {})
         note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
+
+    def _training_minutes(self, arm: str, run: Path) -> float | None:
+        """Return the wall minutes of an arm's training; at least those of its steps, where a start was cut short
+        with this process and so not recorded.
+        """
+        if arm == "base":
+            return 0.0
+        recorded = self.runner.minutes(run.name, "train")
+        return None if recorded is None else max(recorded, stage_minutes(run, self.arms[arm].stage))
 
     def _places(self) -> list[str]:
         """Return the settings of an assessment that may differ from those that its run was trained with: the problems,
@@ -174,6 +201,16 @@ class Table:
         places = {f"problems.{key}": value for key, value in to_dict(self.config)["problems"].items()}
         places["policy.path"] = self.config.policy.path
         return [f"{key}={json.dumps(value)}" for key, value in places.items()]
+
+
+def shares(cores: set[int], count: int) -> list[set[int]]:
+    """Divide cores into neighbouring shares of one size, for runs side by side; all have all where they are too few.
+
+    A run would otherwise measure on cores on which another compiles.
+    """
+    size = len(cores) // count
+    ordered = sorted(cores)
+    return [set(ordered[n * size : (n + 1) * size]) or cores for n in range(count)]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -199,7 +236,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     arguments, console = parse(), Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves by the same way as an interrupt: runs are stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by the same way as an interrupt: runs are stopped
     deadline = time.monotonic() + 60 * arguments.minutes
     if arguments.unpack:
         for name in unpack_runs(arguments.unpack, arguments.runs):
@@ -211,7 +248,12 @@ def main() -> int:
     for line in take_runs(arguments.have, arguments.runs, runner.overrides, arms):
         console.print(line, highlight=False, markup=False)
     table.check({arm for _, arm in pairs})
-    left = table.run_all(pairs, arguments.gpus)
+    end: BaseException | None = None
+    try:
+        table.run_all(pairs, arguments.gpus)
+    except (SystemExit, KeyboardInterrupt) as stop:
+        end = stop  # the runs have ended, and what they have is packed
+    left = [(seed, arm) for seed, arm in pairs if not is_done(table.folder(arm, seed), arm)]
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:
@@ -223,6 +265,8 @@ def main() -> int:
             console.print(line, highlight=False)
     done = len(pairs) - len(left)
     console.print(f"{done} of {len(pairs)} arms are done" + ("; the same command continues" if left else ""))
+    if end is not None:
+        raise end
     return 1 if left else 0
 
 

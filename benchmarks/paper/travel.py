@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.paper.arms import ARMS
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
+from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.packing import MIB, pack, unpack
 
-# Of a run that is finished and that no other starts from, the results: everything but these.
+# Of a run that is finished, the results: everything but these.
 LEFT_OUT = ("checkpoints", "policy", "adapter", "tb", "extensions", "report")
 PIECE = "table.pack."
 
@@ -25,7 +27,8 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
         out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
         limit_mib: most MiB of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to
-            what is needed; one whose needs do not fit is left out, and its line states it.
+            what is needed; one whose needs do not fit is left out, and its line states it. What is left holds the last
+            adapters of finished runs, those first that arms start from.
 
     Raises:
         UserError: the results alone do not fit.
@@ -44,12 +47,15 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
                 kind = "results"
             else:
                 room = limit_mib - before / MIB - 0.5  # for the tar's own blocks
-                shares = (room / len(going_on), room)  # what is not needed fills a share, not all that is left
-                kind = (
-                    "to go on" if any(_add_whole(tar, run, share) for share in shares) else "left out, it is too large"
-                )
+                # What is not needed fills a share, not all that is left.
+                kind = _add_whole(tar, run, room / len(going_on)) and _add_whole(tar, run, room)
+                kind = f"left out ({kind})" if kind else "to go on"
                 going_on.remove(run)
             yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
+        for run in sorted(set(folders) - whole, key=_use_of_adapter):
+            before = buffer.tell()
+            if kind := _add_adapter(tar, run, limit_mib - before / MIB - 0.5):
+                yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
         for file in (runs / "attempts.jsonl", *links):
             if file.is_file() or file in links:
                 tar.add(file, file.name, recursive=False)
@@ -69,12 +75,23 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
 def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
     """Put packed runs into a folder, except those that are there, and yield their names.
 
+    Args:
+        paths: folders of pieces, of several times of packing the newest first; or the pieces of one.
+
     Raises:
         UserError: no piece is there, or they are not whole.
     """
-    files = sorted(file for path in paths for file in (path.glob(f"{PIECE}*") if path.is_dir() else [path]))
-    if not files:
-        raise UserError(f"{paths[0]}: no {PIECE}001-of-... is there")
+    folders = [path for path in paths if path.is_dir()]
+    packs = [sorted(folder.glob(f"{PIECE}*")) for folder in folders]
+    packs += [files] if (files := sorted(set(paths) - set(folders))) else []
+    for path, pieces in zip([*folders, *files[:1]], packs, strict=True):
+        if not pieces:
+            raise UserError(f"{path}: no {PIECE}001-of-... is there")
+        yield from _unpack(pieces, runs)
+
+
+def _unpack(files: Sequence[Path], runs: Path) -> Iterator[str]:
+    """Unpack the pieces of one time of packing."""
     if len(files) != (count := int(files[0].name.rpartition("-")[2])):
         raise UserError(f"{files[0].parent}: {len(files)} of {count} pieces are there; copy the others too")
     data = b"".join(file.read_bytes() for file in files)
@@ -92,6 +109,8 @@ def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
                 name = file.rpartition(".")[0]
                 if not kind:
                     _add_lines(runs / file, content)
+                elif kind == "adapters":
+                    _unpack_adapter(content, runs / name)
                 elif not (runs / name).exists():
                     _unpack_run(kind, content, runs / name)
                     yield name
@@ -119,16 +138,40 @@ def opened_tables(paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield folders
 
 
-def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> bool:
-    """Add a packed run; return whether what it needs fits the limit."""
+def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> str:
+    """Add a packed run; return why it cannot be, empty when it was."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.pack"
         try:
             pack(run, file, limit_mib)
-        except UserError:
-            return False
+        except UserError as error:
+            return str(error)
         tar.add(file, f"whole/{run.name}.pack")
-    return True
+    return ""
+
+
+def _use_of_adapter(run: Path) -> tuple[bool, int]:
+    """Return the place of a run among those whose adapters are packed: arms that others start from come first."""
+    arm = run.name.split("-", 2)[-1]
+    return arm not in {other.start for other in ARMS.values()}, [*ARMS].index(arm) if arm in ARMS else len(ARMS)
+
+
+def _add_adapter(tar: tarfile.TarFile, run: Path, room_mib: float) -> str:
+    """Add the adapter and the state of a run's last checkpoint, from which arms start, where it fits; return a text on
+    it, empty where there is no adapter.
+    """
+    checkpoint = CheckpointStore(run / "checkpoints", keep=1).latest()
+    if checkpoint is None or not checkpoint.adapter.is_dir():
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "adapter.tgz"
+        with tarfile.open(file, "w:gz") as adapter:
+            for part in (checkpoint.adapter, checkpoint.state):  # the state makes the folder a checkpoint
+                adapter.add(part, str(part.relative_to(run)))
+        if (size := file.stat().st_size / MIB) > room_mib:
+            return f"left out: the adapter of {checkpoint.path.name} of {size:.1f} MiB"
+        tar.add(file, f"adapters/{run.name}.tgz")
+    return f"the adapter of {checkpoint.path.name}"
 
 
 def _add_lines(file: Path, content: bytes) -> None:
@@ -148,6 +191,13 @@ def _unpack_run(kind: str, content: bytes, target: Path) -> None:
         return
     with replacing_folder(target) as partial, tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
         tar.extractall(partial, filter="data")
+
+
+def _unpack_adapter(content: bytes, run: Path) -> None:
+    """Put an adapter into its run's folder, unless the run has a checkpoint."""
+    if not CheckpointStore(run / "checkpoints", keep=1).all():
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+            tar.extractall(run, filter="data")
 
 
 def _add_results(tar: tarfile.TarFile, run: Path) -> None:

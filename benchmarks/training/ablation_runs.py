@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import shutil
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import yaml
 from rich.console import Console
 
+from benchmarks.common.results import current_commit
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
@@ -63,6 +65,7 @@ class Runner:
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
         self._attempts = JsonLines(self.folder / "attempts.jsonl")
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
     @property
     def late(self) -> bool:
@@ -94,6 +97,11 @@ class Runner:
     def minutes_left(self) -> float:
         return (self.deadline - time.monotonic()) / 60
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the seconds that processes may still run before `stop` is due; None: no limit, or it was done."""
+        return None if self._stopped or self.deadline == math.inf else max(0.0, self.deadline - time.monotonic())
+
     def process(self, name: str, command: list[str], what: str = "", gpu: str = "") -> bool:
         """Run one `cudal1` command for a run; return whether its exit code is 0.
 
@@ -109,7 +117,7 @@ class Runner:
         minutes = (time.monotonic() - started) / 60
         self._attempts.append(
             {"run": name, "stage": what, "minutes": round(minutes, 3), "exit_code": code}
-            | {"command": shlex.join(["cudal1", *command])}
+            | {"command": shlex.join(["cudal1", *command]), "commit": current_commit()}
             | ({"gpu": gpu} if gpu else {})
             | {"load_before": load, "load_after": os.getloadavg()[0], "at": time.time()}
         )
@@ -132,7 +140,7 @@ class Runner:
         The first SIGTERM lets `cudal1 train` end its step and write a checkpoint, a second one ends it at once. SIGINT
         would do neither where a shell has started this in the background: what it starts ignores interrupts.
         """
-        self.deadline = min(self.deadline, time.monotonic())
+        self._stopped, self.deadline = True, min(self.deadline, time.monotonic())
         running = list(self._running)
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             for process in running:

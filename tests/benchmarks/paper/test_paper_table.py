@@ -23,7 +23,7 @@ from cudal1_ray.config import load_config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.training.rollout_table import write_rollouts
-from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines
+from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines, write_table
 from tests.commands.example_files import HONEST, PROBLEM, QUICK
 from tests.measured_once import MEASURED_ONCE
 
@@ -270,6 +270,50 @@ def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_st
     assert started[0] == ("seed-1-stage1", "train", "2") and {gpu for *_, gpu in started} == {"2", "3"}
     assert [name for name, what, _ in started if what == "assess"].count("seed-1-stage1") == 2  # stage1's and base's
     assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
+
+
+def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, time.monotonic(), OF_BUNDLED, Console(quiet=True))
+    table, stopped = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), threading.Event()
+    monkeypatch.setattr(run, "LEAST_MINUTES", -math.inf)
+    monkeypatch.setattr(runner, "_process", lambda *_: (143, "") if stopped.wait(60) else (0, ""))
+    stop = runner.stop
+    monkeypatch.setattr(runner, "stop", lambda: (stop(), stopped.set()))
+    pairs = [(1, "stage1"), (1, "evolution")]
+    assert table.run_all(pairs, ["0"]) == pairs and "exit code 143" in runner.failed["seed-1-stage1"]
+
+
+def test_arms_when_others_wait_for_them_come_first_each_with_cores_of_its_own(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
+    monkeypatch.setattr(run, "shares", lambda cores, count: [cores] * count)
+    monkeypatch.setattr(runner, "_process", lambda name, command, gpu: started.append((name, gpu)) or (1, ""))
+    assert len(table.run_all(arms.todo(["evolution", "grpo"], [1, 2], table.arms), ["0"])) == 6
+    assert [name for name, _ in started] == ["seed-1-stage1", "seed-2-stage1", "seed-1-evolution", "seed-2-evolution"]
+
+
+def test_shares_when_cores_are_divided_are_neighbours_or_all_where_there_are_too_few():
+    assert run.shares(set(range(10)), 4) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
+    assert run.shares({3}, 2) == [{3}, {3}]
+
+
+@pytest.mark.parametrize("end", [SystemExit(143), None])
+def test_table_when_it_is_stopped_packs_what_the_runs_have(tmp_path, monkeypatch, end):
+    runs = write_table(tmp_path / "runs", {"stage1": 1.0}, (1,))
+
+    def run_all(*_):
+        if end:
+            raise end
+
+    monkeypatch.setattr(run.Table, "run_all", run_all)
+    words = ["--runs", str(runs), "--seeds", "1", "--arms", "stage1", "grpo", "--pack", str(tmp_path / "packed")]
+    monkeypatch.setattr(run.sys, "argv", ["run", *words, "--start", "stage1", *OF_BUNDLED])
+    if end:
+        with pytest.raises(SystemExit):
+            run.main()
+    else:
+        assert run.main() == 1  # without grpo
+    assert list(travel.unpack_runs([tmp_path / "packed"], tmp_path / "there")) == ["seed-1-stage1"]
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["after_its_step", "at_once"])
