@@ -72,8 +72,11 @@ def collect(sources: Sequence[Path], planned_seeds: Sequence[int] = (1, 2, 3)) -
 def result_of(records: Records) -> dict[str, Any]:
     """Return the figures, comparisons and bars of these runs."""
     records = {arm: dict(sorted(records[arm].items(), key=lambda item: int(item[0]))) for arm in ARMS if arm in records}
-    sets = {(arm, kind): samples for arm, of in records.items() for kind, samples in _samples(of).items()}
+    # An arm whose samples fail before a problem is opened does not show that it is degenerate: another does.
+    degenerate = {problem for of in records.values() for record in of.values() for problem in record["degenerate"]}
+    sets = {(arm, kind): samples for arm, of in records.items() for kind, samples in _samples(of, degenerate).items()}
     return {
+        "degenerate": sorted(degenerate),
         "arms": {
             arm: {
                 "label": ARMS[arm].label,
@@ -121,12 +124,16 @@ def _progress(record: Mapping[str, Any]) -> tuple[float, int]:
     return record.get("at", 0.0), record["samples"]
 
 
-def _samples(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Samples]:
-    """Return the samples of an arm by kind, over the seeds that were assessed so."""
+def _samples(records: Mapping[str, Mapping[str, Any]], left_out: set[str]) -> dict[str, Samples]:
+    """Return the samples of an arm by kind, over the seeds that were assessed so.
+
+    Args:
+        left_out: problems.
+    """
     by_kind: dict[str, dict[str, Any]] = {}
     for seed, record in records.items():
         for kind, problems in record["assessed"].items():
-            by_kind.setdefault(kind, {})[seed] = problems
+            by_kind.setdefault(kind, {})[seed] = {p: of for p, of in problems.items() if p not in left_out}
     packed = {kind: samples_of(by_seed) for kind, by_seed in by_kind.items()}
     return {kind: samples for kind, samples in packed.items() if samples is not None}
 

@@ -13,34 +13,43 @@ from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_int
 # Draws of the bootstrap: the ends of a 95% interval then vary by some 3% of its width.
 DRAWS = 2000
 CONFIDENCE = 0.95
-SHARES = ("success", "own_kernel", "fast_1", "fast_1_2", "above_1_01")
+SHARES = ("success", "own_kernel", "copied", "fast_1", "fast_1_2", "above_1_01")
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of an arm: speedups and own kernels, [seeds, problems, samples]; a failure has speedup 0.
+    """Samples of an arm: speedups, own kernels and copies, [seeds, problems, samples]; a failure has speedup 0.
 
-    Only problems that every seed has are in it, each with as many samples as the problem with the fewest.
+    Only problems that every seed has are in it. `counts`, [seeds, problems], is the number of a problem's samples: what
+    comes after them fills the arrays up.
     """
 
     seeds: tuple[str, ...]
     problems: tuple[str, ...]
     speedups: np.ndarray
     own: np.ndarray
+    copied: np.ndarray
+    counts: np.ndarray
 
     def of(self, seeds: Sequence[str], problems: Sequence[str]) -> Samples:
         """Return the samples of these seeds and problems alone, in this order."""
         rows = np.ix_(
             [self.seeds.index(seed) for seed in seeds], [self.problems.index(problem) for problem in problems]
         )
-        return Samples(tuple(seeds), tuple(problems), self.speedups[rows], self.own[rows])
+        arrays = (array[rows] for array in (self.speedups, self.own, self.copied, self.counts))
+        return Samples(tuple(seeds), tuple(problems), *arrays)
+
+    @property
+    def there(self) -> np.ndarray:
+        """Return which entries of the arrays are samples, [seeds, problems, samples]."""
+        return np.arange(self.speedups.shape[2]) < self.counts[..., None]
 
 
 def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any]]]]) -> Samples | None:
     """Pack the samples of an arm.
 
     Args:
-        assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel].
+        assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel, whether it is a copy].
 
     Returns:
         The samples, None where the seeds share no problem.
@@ -48,23 +57,30 @@ def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any
     problems = sorted(set.intersection(*(set(of) for of in assessed_by_seed.values()))) if assessed_by_seed else []
     if not problems:
         return None
-    count = min(len(of[problem]) for of in assessed_by_seed.values() for problem in problems)
-    packed = np.array([[of[problem][:count] for problem in problems] for of in assessed_by_seed.values()], dtype=float)
-    return Samples(tuple(assessed_by_seed), tuple(problems), packed[..., 0], packed[..., 1] > 0)
+    counts = np.array([[len(of[problem]) for problem in problems] for of in assessed_by_seed.values()])
+    packed = np.zeros((*counts.shape, counts.max(), 3))
+    for row, of in zip(packed, assessed_by_seed.values(), strict=True):
+        for place, problem in zip(row, problems, strict=True):
+            place[: len(of[problem])] = of[problem]
+    return Samples(
+        tuple(assessed_by_seed), tuple(problems), packed[..., 0], packed[..., 1] > 0, packed[..., 2] > 0, counts
+    )
 
 
 def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     """Return the columns of the table, and `intervals` of those that are means over samples.
 
-    success, own_kernel, fast_1, fast_1_2 and above_1_01 are shares of all samples; a failure counts as 0 in mean,
-    median and percentiles and as `FAILURE_IN_GEOMEAN` in the geometric mean. A share of 0 or 1 has the exact binomial
-    interval over problems (Clopper and Pearson 1934), as resampling would give it none.
+    success, own_kernel, copied, fast_1, fast_1_2 and above_1_01 are shares of all samples, each problem counting alike.
+    A failure counts as 0 in mean, median and percentiles and as `FAILURE_IN_GEOMEAN` in the geometric mean;
+    `geomean_right` is that of right samples alone, None without any. A share of 0 or 1 has the exact binomial interval
+    over problems (Clopper and Pearson 1934), as resampling would give it none.
     """
     values = _values(samples)
-    flat = samples.speedups.ravel()
+    flat = samples.speedups[samples.there]
     p25, median, p75 = np.percentile(flat, [25, 50, 75])
-    figures = {name: float(array.mean()) for name, array in values.items()}
+    figures: dict[str, Any] = {name: _mean(array, samples) for name, array in values.items()}
     figures["geomean"] = float(np.exp(figures["geomean"]))
+    figures["geomean_right"] = float(np.exp(np.log(flat[flat > 0]).mean())) if (flat > 0).any() else None
     figures |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
     figures |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
     places = _draws(samples, seed, 0)
@@ -92,7 +108,7 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
     # Both have generators of the same seed for seeds and problems, and of their own for samples.
     places = [_draws(side, seed, number) for number, side in enumerate(sides)]
     drawn = logs[1][places[1]].mean(axis=(1, 2, 3)) - logs[0][places[0]].mean(axis=(1, 2, 3))
-    ratio = float(np.exp(logs[1].mean() - logs[0].mean()))
+    ratio = float(np.exp(_mean(logs[1], sides[1]) - _mean(logs[0], sides[0])))
     interval = percentile_interval(np.exp(drawn), CONFIDENCE)
     return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds)}
 
@@ -103,12 +119,19 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
     return {
         "success": speedups > 0,
         "own_kernel": samples.own,
+        "copied": samples.copied,
         "fast_1": speedups > 1.0,
         "fast_1_2": speedups > 1.2,
         "above_1_01": speedups > 1.01,
         "mean": speedups,
         "geomean": np.log(np.maximum(speedups, FAILURE_IN_GEOMEAN)),
     }
+
+
+def _mean(values: np.ndarray, samples: Samples) -> float:
+    """Return the mean over seeds and problems of the mean over the samples of each."""
+    sums = np.where(samples.there, values, 0.0).sum(axis=2)
+    return float((sums / samples.counts).mean())
 
 
 def _draws(samples: Samples, seed: int, side: int) -> tuple[np.ndarray, ...]:
@@ -121,4 +144,5 @@ def _draws(samples: Samples, seed: int, side: int) -> tuple[np.ndarray, ...]:
     shared, own = np.random.default_rng(seed), np.random.default_rng((seed, side))
     seeds, problems, count = samples.speedups.shape
     runs, drawn = shared.integers(seeds, size=(DRAWS, seeds)), shared.integers(problems, size=(DRAWS, problems))
-    return runs[:, :, None, None], drawn[:, None, :, None], own.integers(count, size=(DRAWS, seeds, problems, count))
+    places = runs[:, :, None, None], drawn[:, None, :, None]
+    return *places, own.integers(samples.counts[places], size=(DRAWS, seeds, problems, count))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,13 +17,17 @@ import yaml
 
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.records import read_arms
+from cudal1_ray.analysis.run_data import degenerate_problems, is_void
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines
+from cudal1_ray.problems import read_corpus
+from cudal1_ray.source.anonymous import same_except_names
 from cudal1_ray.training.policy_assessment import FILE
 
-ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code"]
+ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code", "reasons"]
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,16 @@ def arm_runs(runs: Path) -> Iterator[ArmRun]:
 def measure(run: ArmRun) -> dict[str, Any]:
     """Return what a result file holds of a run.
 
-    Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem
-    that is not degenerate a list of [speedup, whether it has an own kernel], a failure having speedup 0. `problems` are
-    those of the stage's samples.
+    Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem a
+    list of [speedup, whether it has an own kernel, whether it is a copy], a failure having speedup 0; a copy is an
+    exemplar shown, or a kernel that stage 1 learnt from. Samples whose evaluation failed are not in it but in `void`,
+    by kind; `degenerate` are problems whose output does not depend on the input, as far as a sample showed. `problems`
+    are those of the stage's samples.
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
+    rows = _assessment_rows(run)
+    counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
     settings = yaml.safe_load((run.folder / "config.yaml").read_text())
     return {
@@ -71,9 +80,11 @@ def measure(run: ArmRun) -> dict[str, Any]:
         "samples": len(rollouts),
         "problems": sorted({row["problem_id"] for row in rollouts}),
         "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
-        "assessed": _assessed(run) if run.is_assessed else {},
-        "curve": learning_curve(rollouts),
-        "techniques": technique_speedups(rollouts, references),
+        "assessed": _assessed([row for row in rows if not is_void(row)], learnt_kernels(settings["sft"]["corpus"])),
+        "void": sum(is_void(row) for row in rows),
+        "degenerate": sorted(degenerate_problems(rows)),
+        "curve": learning_curve(counted),
+        "techniques": technique_speedups(counted, references),
         "settings": settings,
         "environments": list(read_json_lines(run.folder / "environment.jsonl")),
     }
@@ -89,19 +100,46 @@ def _metrics(run: Path) -> list[dict[str, Any]]:
     return list(read_json_lines(run / "metrics.jsonl"))
 
 
+def _assessment_rows(run: ArmRun) -> list[dict[str, Any]]:
+    """Return the rows of the policy's assessment; none before it is whole."""
+    rows = read_json_lines(run.folder / FILE) if run.is_assessed else []
+    return [row for row in rows if row["policy"] == run.note["policy"]]
+
+
 def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
     files = sorted((run / "rollouts").glob(f"{stage}-*.parquet")) if stage else []
     return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
 
 
-def _assessed(run: ArmRun) -> dict[str, dict[str, list[list[Any]]]]:
+def _assessed(rows: list[dict[str, Any]], learnt: Mapping[str, Sequence[str]]) -> dict[str, dict[str, list[list[Any]]]]:
+    """Return the samples by kind and problem.
+
+    Args:
+        rows: those of one policy.
+        learnt: by problem the kernels that stage 1 learnt from.
+    """
     kinds: dict[str, dict[str, list[list[Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in read_json_lines(run.folder / FILE):
-        if row["policy"] == run.note["policy"] and not row["degenerate"]:
-            speedup = float(row["speedup"])
-            kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
-            kinds[kind][row["problem_id"]].append([speedup, speedup > 0 and bool(row["own_kernel"])])
+    for row in rows:
+        speedup, problem = float(row["speedup"]), row["problem_id"]
+        is_right = speedup > 0
+        is_copy = is_right and (
+            row.get("copied") or any(same_except_names(row["code"], c) for c in learnt.get(problem, ()))
+        )
+        kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
+        kinds[kind][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
     return {kind: dict(problems) for kind, problems in kinds.items()}
+
+
+@cache
+def learnt_kernels(corpus: str) -> dict[str, list[str]]:
+    """Return the kernels of a corpus by problem; none where there is no such corpus on this machine."""
+    kernels: dict[str, list[str]] = defaultdict(list)
+    try:
+        for entry in read_corpus(corpus) if corpus else ():
+            kernels[entry.problem_id].append(entry.code)
+    except UserError:
+        return {}
+    return dict(kernels)
 
 
 def learning_curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.figures import SHARES
 from benchmarks.paper.records import rule_settings
+from benchmarks.paper.reservations import reservations
 from cudal1_ray.analysis.tables import markdown_lines
 
 NOT_RUN = "not yet run"
@@ -15,11 +16,13 @@ NOT_ASSESSED = "not yet assessed"
 FIGURES = {
     "success": "success",
     "own_kernel": "own kernel",
+    "copied": "copies",
     "fast_1": "> 1x",
     "fast_1_2": "> 1.2x",
     "above_1_01": "> 1.01x",
     "mean": "mean",
     "geomean": "geom. mean",
+    "geomean_right": "geom. mean of right",
     "median": "median",
     "p75": "p75",
     "p25": "p25",
@@ -68,6 +71,8 @@ def _named(seeds: Sequence[str], state: str) -> str:
 
 
 def _cell(name: str, figures: dict[str, Any]) -> str:
+    if figures[name] is None:
+        return ""
     bounds = figures["intervals"].get(name)
     texts = [_share(value) if name in SHARES else f"{value:.2f}" for value in (figures[name], *(bounds or ()))]
     return f"{texts[0]} ({texts[1]} to {texts[2]})" if bounds else texts[0]
@@ -109,16 +114,20 @@ def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def budget_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Return what each run was given, all text; minutes are wall time, starts included."""
+    """Return what each run was given, all text; minutes are wall time, starts included.
+
+    A run that was started more than once had an optimiser that began anew where the first one's state did not travel.
+    """
     rows = []
-    for arm in result["arms"].values():
+    for name, arm in result["arms"].items():
         for seed, record in arm["seeds"].items():
             minutes = [
                 "" if record[key] is None else f"{record[key]:.1f}"
                 for key in ("training_minutes", "assessment_minutes")
             ]
             start = ARMS[record["start"]].label if record["start"] else "the base model"
-            spent = [str(record["samples"]), f"{record['evaluations']:.0f}", *minutes]
+            starts = str(len(record["environments"])) if ARMS[name].stage else ""
+            spent = [str(record["samples"]), f"{record['evaluations']:.0f}", starts, *minutes]
             rows.append([arm["label"], seed, start, record["policy"] or NOT_ASSESSED, *spent, hardware(record)])
     return rows
 
@@ -145,23 +154,19 @@ def _conditions(result: dict[str, Any]) -> list[str]:
             settings = record["settings"]
             rules = ", ".join(rule_settings(settings["evaluation"].get("rules", {}))) or "all defaults"
             line = f"Sizes: {settings['problems']['sizes']}. Reward: {settings['rewards']['kind']}. Rules: {rules}."
+            if corpus := settings["prompting"].get("related_from"):
+                line += f" Every prompt shows kernels of related training problems from {corpus}, the base model's too."
             lines[line] = None
     return list(lines)
 
 
-def _differences(result: dict[str, Any]) -> list[str]:
-    """Return a line for each run that was trained before the table and computed something otherwise than its runs."""
-    return [
-        f"\n{arm['label']}, seed {seed}, has other settings than the table: {', '.join(record['differences'])}."
-        for arm in result["arms"].values()
-        for seed, record in arm["seeds"].items()
-        if record.get("differences")
-    ]
-
-
 def markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
-    lines = ["95% bootstrap intervals over problems and, where there are several, seeds.", *_conditions(result)]
+    lines = [
+        "95% bootstrap intervals over problems and, where there are several, seeds. Copies: right samples that are an "
+        "exemplar shown or a kernel of stage 1's corpus, names aside. Geom. mean: of all samples, a failure as 0.1.",
+        *_conditions(result),
+    ]
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
     for kind in kinds(result) or ["train"]:
         lines += ["", f"**{kind.replace('_', '-')}**", ""]
@@ -169,8 +174,19 @@ def markdown(result: dict[str, Any]) -> str:
     if rows := comparison_rows(result):
         heads = ["first", "second", "split", "problems", "second over first, geometric mean"]
         lines += ["", *markdown_lines(heads, rows)]
-    heads = ["arm", "seed", "from", "policy", "samples", "evaluations", "training, min", "assessment, min", "on"]
-    lines += ["", *markdown_lines(heads, budget_rows(result)), *_differences(result)]
+    heads = [
+        "arm",
+        "seed",
+        "from",
+        "policy",
+        "samples",
+        "evaluations",
+        "starts",
+        "training, min",
+        "assessment, min",
+        "on",
+    ]
+    lines += ["", *markdown_lines(heads, budget_rows(result)), "", *(f"- {line}" for line in reservations(result))]
     rows = [
         [arm["label"], name, str(figures["candidates"]), f"{figures['median_speedup']:.2f}x"]
         for arm in result["arms"].values()

@@ -243,6 +243,7 @@ def sample_rows(session: Session, stage: str, samples: Sequence[EvaluatedSample]
             "speedup": j.verdict.credited_speedup,
             "own_kernel": j.verdict.own_kernel,
             "own_kernel_share": j.verdict.own_kernel_share,
+            "copied": j.copied,
             "exemplar_ids": list(j.prompt.exemplar_ids),
             "code_hash": exemplar_id(j.prompt.problem_id, j.answer.code) if j.answer.code else "",
         }

@@ -35,7 +35,7 @@ BEST_COMPRESSION, BEST_COMPRESSION_OF_TENSORS = 12, 2
 TENSORS = (".pt", ".safetensors", ".bin", ".gguf")
 # Folders that parts of their own are made of; everything else at the top of a run is small and goes first.
 FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "assessed", "tb", "report", "extensions")
-# Times that a run which goes on meanwhile is packed anew: its files change once or twice a step, and a step takes longer.
+# Times that a run is packed while it goes on: its files come and go once or twice a step, and a step takes longer.
 ATTEMPTS = 4
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks.common.results import write_result
-from benchmarks.paper import arms, collect, curves, figures, records, table, travel
+from benchmarks.paper import arms, collect, curves, figures, measured, records, reservations, table, travel
 from cudal1_ray.errors import UserError
-from tests.benchmarks.paper.tiny_table import write_table
+from tests.benchmarks.paper.tiny_table import row, write_lines, write_table
 
 
 def test_columns_when_counted_by_hand_are_these():
-    samples = figures.samples_of({"1": {"a": [[2.0, True], [0.0, False]], "b": [[1.1, False], [1.0, True]]}})
+    samples = figures.samples_of(
+        {"1": {"a": [[2.0, True, False], [0.0, False, False]], "b": [[1.1, False, False], [1.0, True, False]]}}
+    )
     columns = figures.columns(samples)
     assert [columns[name] for name in ("success", "own_kernel", "fast_1", "fast_1_2")] == [0.75, 0.5, 0.5, 0.25]
     assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 1.1 * 1.0) ** 0.25)
@@ -23,9 +28,19 @@ def test_columns_when_counted_by_hand_are_these():
     assert low < columns["geomean"] < high
 
 
+def test_columns_when_problems_have_different_numbers_of_samples_weigh_problems_alike():
+    samples = figures.samples_of({"1": {"a": [[2.0, True, False], [2.0, True, True]], "b": [[0.0, False, False]]}})
+    columns = figures.columns(samples)
+    assert [columns[name] for name in ("success", "copied", "mean")] == [0.5, 0.25, 1.0] and columns["samples"] == 3
+    assert columns["geomean"] == pytest.approx((2.0 * 0.1) ** 0.5) and columns["geomean_right"] == pytest.approx(2.0)
+    assert (columns["max"], columns["intervals"]["copied"][0]) == (2.0, 0.0)
+    nothing = figures.columns(figures.samples_of({"1": {"a": [[0.0, False, False]]}}))
+    assert nothing["geomean_right"] is None and table._cell("geomean_right", nothing) == ""
+
+
 def test_intervals_when_seeds_differ_hold_their_spread():
-    alike = figures.samples_of({str(s): {p: [[1.0, True]] for p in "abcdefgh"} for s in range(3)})
-    apart = figures.samples_of({str(s): {p: [[1.0 + s, True]] for p in "abcdefgh"} for s in range(3)})
+    alike = figures.samples_of({str(s): {p: [[1.0, True, False]] for p in "abcdefgh"} for s in range(3)})
+    apart = figures.samples_of({str(s): {p: [[1.0 + s, True, False]] for p in "abcdefgh"} for s in range(3)})
     width = [float(np.ptp(figures.columns(samples)["intervals"]["mean"])) for samples in (alike, apart)]
     assert width[0] == 0.0 and width[1] > 1.0
 
@@ -33,12 +48,12 @@ def test_intervals_when_seeds_differ_hold_their_spread():
 def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
     hard = {"a": 0.5, "b": 8.0, "c": 1.0}
     sides = [
-        figures.samples_of({seed: {p: [[gain * speed, True]] for p, speed in hard.items()} for seed in "12"})
+        figures.samples_of({seed: {p: [[gain * speed, True, False]] for p, speed in hard.items()} for seed in "12"})
         for gain in (1.0, 2.0)
     ]
     comparison = figures.compare(*sides)
     assert comparison["ratio"] == pytest.approx(2.0) and comparison["interval"] == pytest.approx([2.0, 2.0])
-    assert figures.compare(sides[0], figures.samples_of({"1": {"z": [[1.0, True]]}})) is None
+    assert figures.compare(sides[0], figures.samples_of({"1": {"z": [[1.0, True, False]]}})) is None
 
 
 def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs):
@@ -56,7 +71,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     assert (
         "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00) | yes |" in text
     )
-    cells = "1 | stages 1 + 2 | contrastive-final | 6 | 3 | 1.0 | 0.5 | NVIDIA H100 80GB HBM3 |"
+    cells = "1 | stages 1 + 2 | contrastive-final | 6 | 3 | 1 | 1.0 | 0.5 | NVIDIA H100 80GB HBM3 |"
     assert f"| + contrastive, bucket | {cells}" in text
     assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
     for source in ("nothing", "attempts.jsonl"):
@@ -135,6 +150,75 @@ def test_runs_when_packed_and_unpacked_are_the_same_results(runs, tmp_path):
     next(iter((tmp_path / "packed").glob("table.pack.001*"))).unlink()
     with pytest.raises(UserError, match="pieces are there"):
         list(travel.unpack_runs([tmp_path / "packed"], tmp_path / "elsewhere"))
+
+
+def write_adapter(run: Path, checkpoint: str, size: int) -> None:
+    for part in ("adapter", "state", "policy"):
+        (run / "checkpoints" / checkpoint / part).mkdir(parents=True)
+        (run / "checkpoints" / checkpoint / part / "weights").write_bytes(os.urandom(size))
+
+
+def test_adapters_of_finished_runs_when_there_is_room_travel_too_those_that_arms_start_from_first(runs, tmp_path):
+    write_adapter(runs / "seed-1-bucket", "contrastive-final", 40_000)
+    write_adapter(runs / "seed-1-stage1", "sft-final", 40_000)
+    packed, there, again = (tmp_path / name for name in ("packed", "there", "again"))
+    lines = list(travel.pack_runs(runs, set(), packed, 0.65, 4.0))
+    adapters = [line for line in lines if "adapter" in line]
+    assert adapters[0].startswith("packed: seed-1-stage1, the adapter of sft-final, ")
+    assert adapters[1].startswith("packed: seed-1-bucket, left out: the adapter of contrastive-final of ")
+    assert len(list(travel.unpack_runs([packed], there))) == 4
+    checkpoint = there / "seed-1-stage1" / "checkpoints" / "sft-final"
+    assert {path.name for path in checkpoint.iterdir()} == {"adapter", "state"}
+    assert not (there / "seed-1-bucket" / "checkpoints").exists()
+    list(travel.pack_runs(runs, set(), tmp_path / "later", 4.0, 4.0))
+    assert list(travel.unpack_runs([tmp_path / "later"], there)) == []
+    assert (
+        there / "seed-1-bucket" / "checkpoints" / "contrastive-final" / "adapter"
+    ).is_dir()  # to results from before
+    assert len(list(travel.unpack_runs([tmp_path / "later", packed], again))) == 4  # of several times of packing
+
+
+def test_run_when_it_cannot_be_packed_states_why(runs, tmp_path):
+    write_adapter(runs / "seed-1-bucket", "contrastive-000002", 200_000)
+    lines = list(travel.pack_runs(runs, {runs / "seed-1-bucket"}, tmp_path / "packed", 0.7, 4.0))
+    (line,) = (line for line in lines if "seed-1-bucket" in line)
+    assert "left out (" in line and "does not fit" in line
+
+
+def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
+    runs = write_table(tmp_path / "runs", {"grpo": 1.0, "bucket": 2.0}, (1, 2))
+    file = runs / "seed-2-bucket" / "config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["contrastive"] |= {"learning_rate": 1e-3}
+    settings["exemplars"] |= {"strategy": "island"}  # a setting of its arm
+    settings["sft"] |= {"learning_rate": 1e-3}
+    file.write_text(yaml.safe_dump(settings))
+    rows = [
+        row("d", 0.0, degenerate=True), row("v", 0.0, reasons=["evaluator_error"]), row("v", 1.0, reasons=[]),
+    ]  # fmt: skip
+    with open(runs / "seed-2-bucket" / "assessments_asked.jsonl", "a") as lines:
+        lines.writelines(json.dumps(line) + "\n" for line in rows)
+    write_lines(runs / "attempts.jsonl", [{"run": f"seed-{n}-grpo", "at": 1.0, "commit": "abc"[n]} for n in (1, 2)])
+    result = collect.collect([runs])
+    text = "\n".join(reservations.reservations(result))
+    budget = settings["contrastive"]
+    samples = budget["steps"] * budget["problems_per_step"] * budget["group_size"]
+    assert (
+        f"Budget of each arm beyond stage 1: {samples:,} samples; others had GRPO without contrast, seed 1: 6" in text
+    )
+    assert "contrastive, bucket, seed 2, has other settings than the table: sft.learning_rate was" in text
+    assert "island" not in text and "several versions of the code: b (seed-1-grpo); c (seed-2-grpo)" in text
+    assert "output does not depend on the input: d." in text and "failed: contrastive, bucket, seed 2: 1." in text
+    assert "d" not in result["arms"]["bucket"]["assessed"]["train"] and all(
+        line in table.markdown(result) for line in text.split("\n")
+    )
+
+
+def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():
+    codes = ["def f(x):\n    return x\n", "def g(y):\n    return y\n", "def f(x):\n    return x + 1\n"]
+    rows = [row("p", 2.0, code=code) for code in codes[1:]] + [row("p", 2.0, copied=True), row("p", 0.0, copied=True)]
+    counted = measured._assessed(rows, {"p": codes[:1]})["train"]["p"]
+    assert [copied for _, _, copied in counted] == [True, False, True, False]
 
 
 def test_curves_when_drawn_have_a_line_for_each_run_and_name_their_result(runs):

@@ -19,7 +19,7 @@ CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self
 
 
 def row(problem: str, speedup: float, split: str = "train", policy: str = "contrastive-final", **fields) -> dict:
-    fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0} | fields
+    fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0, "code": ""} | fields
     return {"policy": policy, "split": split, "problem_id": problem, "speedup": speedup, **fields}
 
 

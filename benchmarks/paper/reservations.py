@@ -1,0 +1,107 @@
+"""What a reader of the table has to know: where its runs are not as alike as the table supposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.paper.arms import ARMS
+from cudal1_ray.config import Config, to_dict
+from cudal1_ray.training.continuation import HOW_LONG, changes
+
+# Share of the samples by which a run may miss the budget: whole rounds of stage 2 come no nearer.
+NEAR = 0.02
+
+
+def reservations(result: Mapping[str, Any]) -> list[str]:
+    """Return sentences on samples, settings, code, problems and evaluations that differ between runs, and on what was
+    left out; one that states the budget comes first.
+    """
+    return [*_samples(result), *_settings(result), *_commits(result), *_problems(result), *_left_out(result)]
+
+
+def _runs(result: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield arm, seed and record of all runs."""
+    for name, arm in result["arms"].items():
+        for seed, record in arm["seeds"].items():
+            yield name, seed, record
+
+
+def _name(arm: str, seed: str) -> str:
+    return f"{ARMS[arm].label.removeprefix('+ ')}, seed {seed}"
+
+
+def _samples(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the budget that the settings give arms beyond stage 1, and the finished runs that had another."""
+    beyond = [run for run in _runs(result) if ARMS[run[0]].stage in ("self_supervised", "contrastive")]
+    done = [run for run in beyond if run[2]["assessed"]]
+    budgets = sorted({_budget(record["settings"]) for _, _, record in done})
+    if not budgets:
+        return
+    others = [
+        f"{_name(arm, seed)}: {record['samples']:,}"
+        for arm, seed, record in done
+        if abs(record["samples"] - budgets[0]) > NEAR * budgets[0]
+    ]
+    text = f"Budget of each arm beyond stage 1: {' or '.join(f'{budget:,}' for budget in budgets)} samples"
+    text += f"; others had {'; '.join(others)}." if others else f", which all of them had within {NEAR:.0%}."
+    yield f"{text} A candidate that a run has evaluated before counts as a sample, not as an evaluation."
+
+
+def _budget(settings: Mapping[str, Any]) -> int:
+    stage = settings["contrastive"]
+    return int(stage["steps"] * stage["problems_per_step"] * stage["group_size"])
+
+
+def _settings(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the runs whose settings differ from the first run's in more than their arms do."""
+    defaults, first = to_dict(Config()), None
+    for arm, seed, record in _runs(result):
+        if "differences" in record:  # a run from before the table, which was held against the table's own settings
+            differing = record["differences"]
+        else:
+            first = first or record["settings"]
+            differing = [
+                str(change)
+                for change in changes(first, record["settings"], defaults)
+                if not (change.allowed or change.key in ("seed", "name", *HOW_LONG) or _is_of_an_arm(change.key))
+            ]
+        if differing:
+            yield f"{_name(arm, seed)}, has other settings than the table: {', '.join(differing)}."
+
+
+def _is_of_an_arm(key: str) -> bool:
+    """Return whether arms differ in a key: a setting of one of them, or one of a preset that it chooses."""
+    settings = {setting.partition("=")[0] for arm in ARMS.values() for setting in arm.settings}
+    return any(key == setting or key.startswith(f"{setting}.") for setting in settings)
+
+
+def _commits(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the commits of the code that runs were made with, where there are several."""
+    runs: dict[str, set[str]] = {}
+    for command in result["commands"]:
+        runs.setdefault(command.get("commit", "unknown"), set()).add(command["run"])
+    if len(runs) > 1:
+        texts = [f"{commit} ({', '.join(sorted(names))})" for commit, names in sorted(runs.items())]
+        yield f"Runs were made with several versions of the code: {'; '.join(texts)}."
+
+
+def _problems(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the kinds of assessment whose arms have different numbers of problems or of samples of each."""
+    for kind in sorted({kind for arm in result["arms"].values() for kind in arm["assessed"]}):
+        sizes: dict[tuple[int, float], list[str]] = {}
+        for name, arm in result["arms"].items():
+            if figures := arm["assessed"].get(kind):
+                each = figures["samples"] / figures["seeds"] / figures["problems"]
+                sizes.setdefault((figures["problems"], round(each)), []).append(ARMS[name].label)
+        if len(sizes) > 1:
+            texts = [f"{problems} with {each} ({', '.join(arms)})" for (problems, each), arms in sizes.items()]
+            yield f"Problems with samples of each, {kind.replace('_', '-')}: {'; '.join(texts)}."
+
+
+def _left_out(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what no figure counts: degenerate problems, and samples whose evaluation failed."""
+    if result["degenerate"]:
+        yield f"Left out, as their output does not depend on the input: {', '.join(result['degenerate'])}."
+    if void := [f"{_name(arm, seed)}: {record['void']}" for arm, seed, record in _runs(result) if record["void"]]:
+        yield f"Samples left out, as their evaluation failed: {'; '.join(void)}."
