@@ -200,7 +200,7 @@ def main() -> int:
 
     from benchmarks.corpus import emulated
     from benchmarks.corpus.sources import all_sources
-    from cudal1_ray.evaluation.rules import check_static
+    from cudal1_ray.evaluation.screening.static_check import check_static
     from cudal1_ray.problems.kernelbench import load_parquet
 
     torch.set_num_threads(1)

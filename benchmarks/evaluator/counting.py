@@ -33,7 +33,7 @@ Row = dict[str, Any]
 FOLDER = "CUDAL1_PHASES"
 # What is counted, by label: the function that takes the time and where it is looked up.
 COUNTED: dict[str, tuple[Any, str]] = {
-    "screening": (evaluator.Screening, "screen"), "build": (evaluator.Evaluator, "_extensions"),
+    "screening": (evaluator.Screening, "construct"), "build": (evaluator.Screening, "build"),
     "opening": (open_problems, "open_problem"), "opened problem: read": (SessionStore, "load"),
     "opened problem: written": (SessionStore, "_write"), "correctness: first": (trials.Correctness, "first"),
     "correctness: others": (trials.Correctness, "others"), "observation": (measuring, "observe"),

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig, check_static
+from cudal1_ray.evaluation.rules import Fallbacks, Findings, RulesConfig
+from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.source import evidence_of_acts as acts
 from cudal1_ray.source import evidence_of_outputs as outputs
 from cudal1_ray.source.candidate import CandidateReading

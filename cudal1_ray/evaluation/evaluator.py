@@ -8,6 +8,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
+from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.observation import SameOperationsSeen, fields_of
 from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
@@ -25,8 +26,8 @@ from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom
 from cudal1_ray.evaluation.opening.open_problems import OpenProblems
 from cudal1_ray.evaluation.opening.references import Machinery, Redrawn, References
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
-from cudal1_ray.evaluation.rules import check_static
 from cudal1_ray.evaluation.screening.construction import Screening
+from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.sharing.cores import shared_cores
 from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
 from cudal1_ray.evaluation.sharing.turns import Turns
@@ -44,8 +45,8 @@ class Evaluator(Closable):
     """Evaluates candidates of any number of problems, one at a time; a context manager.
 
     A candidate passes four stages and leaves at the first one that it fails: screening (its text, its build, its import
-    and construction; no problem is opened), correctness (`Correctness`), timing (`timing.measurement`), and for large
-    speedups confirmation (`CandidateMeasurement.run` measures again).
+    and construction; no problem is opened), correctness, timing, and scrutiny of what it seems to gain. The last three
+    need its problem open: see `CandidateMeasurement`.
 
     Args:
         config: all settings; the defaults evaluate on the CPU.
@@ -73,7 +74,6 @@ class Evaluator(Closable):
         )  # fmt: skip
         self._references = References(machinery)
         self._problems = OpenProblems(machinery, self._references, stored)
-        self._compiler: Compiler | None = None  # created for the first candidate with extensions
 
     def sandbox_level(self) -> str:
         """Return the level of the sandbox that this evaluator's candidates run in."""
@@ -120,31 +120,17 @@ class Evaluator(Closable):
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble)
 
     def _in_stages(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        """Build, import and construct first: a failure there opens no problem and waits for no other candidate."""
+        """Screen the candidate, which opens no problem and waits for no other candidate, and then evaluate it."""
         try:
-            extensions = self._extensions(problem, code)
-            try:
-                self._screening.screen(problem, code, extensions)
+            with closing(self._screening.build(problem, code)) as extensions:
+                self._screening.construct(problem, code, extensions)
                 try:
                     return self._with_room_if_needed(problem, code, extensions, best_speedup)
                 except Redrawn:
                     self._problems.hand_over(problem)
                     return self._with_room_if_needed(problem, code, extensions, best_speedup)
-            finally:
-                extensions.close()
         except Misbehaviour as error:
             return Verdict.rejected(problem.problem_id, error.reason, error.detail)
-
-    def _extensions(self, problem: Problem, code: str) -> Extensions:
-        """Return the candidate's compiled extensions; raise Misbehaviour (compile_error) where they do not build."""
-        if "cpp_extension" not in code:
-            return Extensions()
-        if self._compiler is None:
-            self._compiler = Compiler(self.config)
-        result = self._compiler.compile(code, problem.source)
-        if not result.ok:
-            raise Misbehaviour(result.reason, result.detail)
-        return Extensions.of(result)
 
     def _with_room_if_needed(self, problem: Problem, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
         """Evaluate beside other evaluators' candidates; alone, after these have ended, if the problem is very large or
@@ -211,9 +197,7 @@ class Evaluator(Closable):
         self._server.close()
         self._turns.close()
         self._cores.close()
-        if self._compiler is not None:
-            self._compiler.close()
-            self._compiler = None
+        self._screening.close()
 
 
 def _figures(measured: Measurement) -> dict[str, Any]:

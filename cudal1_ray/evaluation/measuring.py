@@ -10,15 +10,11 @@ from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.correctness.observation import Observation, observe, profile, refuse_by_rules
 from cudal1_ray.evaluation.correctness.trials import Correctness, comparison_turn, settle
 from cudal1_ray.evaluation.host.handles import Misbehaviour
-from cudal1_ray.evaluation.host.timed_contestant import (
-    ReferenceFailed,
-    TimedContestant,
-    compiles_in_calls,
-    several_streams,
-)
+from cudal1_ray.evaluation.host.timed_contestant import ReferenceFailed, TimedContestant
 from cudal1_ray.evaluation.opening.references import Machinery, References, favoured
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
+from cudal1_ray.evaluation.screening.hints import compiles_in_calls, several_streams
 from cudal1_ray.evaluation.scrutiny.confirmation import disagreement, is_doubted, lower_of_two_that_agree
 from cudal1_ray.evaluation.scrutiny.doubts import scrutinise
 from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S

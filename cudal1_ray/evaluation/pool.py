@@ -22,7 +22,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.evaluator import Evaluator
 from cudal1_ray.evaluation.hardware import device_name, prepared
 from cudal1_ray.evaluation.opening.session import session_key
-from cudal1_ray.evaluation.rules import check_static
+from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sharing.cores import leave_measuring_cores, measuring_cores
 from cudal1_ray.evaluation.sharing.schedule import PATIENCE_S, Schedule, Work

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import ALLOWED_BY
-from cudal1_ray.source.findings import Finding, look_at
 
 if TYPE_CHECKING:
     from cudal1_ray.evaluation.config import CheckConfig
@@ -93,39 +92,6 @@ class RulesConfig:
             range_trial=check.range_trial and self.precision is Precision.strict,
             shape_trials=0 if self.shapes is Shapes.fixed else check.shape_trials,
         )
-
-
-@dataclass(frozen=True)
-class StaticCheck:
-    """What the rules in force decide from a candidate's text.
-
-    Attributes:
-        refusal: why the candidate is not run at all, or None.
-        flags: reasons for what the text shows and the rules allow, each once.
-        handlers: (line, column) of the exception handlers that have to re-raise, see `inside.neutralise`.
-    """
-
-    refusal: Finding | None = None
-    flags: tuple[str, ...] = ()
-    handlers: tuple[tuple[int, int], ...] = ()
-
-
-def check_static(code: str, rules: RulesConfig | None = None, *, gate: bool = True) -> StaticCheck:
-    """Check a candidate's text; without the `gate`, refuse only what cannot run. Never the only check."""
-    rules = rules or RulesConfig()
-    look = look_at(code, deep=gate)
-    if look.unreadable:
-        return StaticCheck(look.unreadable)
-    for finding in look.findings:
-        if finding.certain or rules.findings == Findings.refuse:
-            return StaticCheck(finding)
-    flags = dict.fromkeys(finding.reason for finding in look.findings)
-    if look.swallowing:
-        flags["silent_fallback"] = None
-        if rules.fallbacks == Fallbacks.reject:
-            where = f"line {min(line for line, _ in look.swallowing)}"
-            return StaticCheck(Finding("silent_fallback", f"forward goes on without its own code on failure, {where}"))
-    return StaticCheck(None, tuple(flags), look.swallowing if rules.fallbacks == Fallbacks.neutralise else ())
 
 
 def allowing(rules: RulesConfig, reasons: Iterable[str]) -> RulesConfig | None:

@@ -14,7 +14,7 @@ from cudal1_ray.adversarial import Sample, load_samples  # noqa: E402
 from cudal1_ray.adversarial.samples import GROUPS as GROUPS  # noqa: E402
 from cudal1_ray.config import load_config  # noqa: E402
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict  # noqa: E402
-from cudal1_ray.evaluation.rules import check_static  # noqa: E402
+from cudal1_ray.evaluation.screening.static_check import check_static  # noqa: E402
 from cudal1_ray.source.findings import Finding  # noqa: E402
 
 DEFAULT_CONTROL = "in_place"  # the honest sample that is evaluated after one that names no other

@@ -13,7 +13,7 @@ from cudal1_ray.adversarial import Sample, load_samples
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
-from cudal1_ray.evaluation.rules import check_static
+from cudal1_ray.evaluation.screening.static_check import check_static
 
 pytestmark = pytest.mark.slow
 

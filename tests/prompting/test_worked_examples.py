@@ -14,7 +14,8 @@ import torch
 from worked_examples import worked
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.rules import RulesConfig, StaticCheck, check_static
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
 from cudal1_ray.prompting.builder import EXAMPLES, example_names
 
 NAMES = ("cuda", "triton")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from cudal1_ray.evaluation.compiling.compiler import Extensions
-from cudal1_ray.evaluation.config import EvaluationConfig, LimitConfig
+from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput
@@ -22,6 +21,7 @@ from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Mis
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
 from cudal1_ray.evaluation.opening.session import HANDED_WINDOWS, ProblemSession, load_request
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
+from cudal1_ray.evaluation.screening.hints import compiles, compiles_in_calls, longest_load_s, tunes_in_calls
 
 # Longest wait for a batch, as a multiple of the slowest one so far.
 _MUCH_SLOWER = 20
@@ -31,35 +31,6 @@ _LET_GO_FIRST = 1 << 30
 _MOST_PLACED = 4096
 # Errors in which reading a forged answer may end.
 _NO_ANSWER = (KeyError, TypeError, ValueError, RuntimeError, OverflowError)
-# Words of code that compiles. A candidate that names one of these only to get more time gains nothing by it.
-_COMPILES = re.compile(r"compile|triton|cpp_extension|jit|inline|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
-_COMPILES_IN_CALLS = re.compile(r"\bcompile\b|triton|nvrtc|cupy|numba|cute|tilelang", re.IGNORECASE)
-# Code that times several algorithms in a first call, and keeps to the fastest (cuDNN's own search).
-_TUNES_IN_CALLS = re.compile(r"\bbenchmark\s*=\s*True")
-# Code that makes streams of its own, or has layers for which cuDNN does.
-_SEVERAL_STREAMS = re.compile(r"\bStream\b|StreamCreate|StreamFromPool|ExternalStream|rnn|RNN|gru|GRU|lstm|LSTM")
-
-
-def several_streams(code: str) -> bool:
-    """Return whether the code may run several streams; if a candidate hides that, they run one after another."""
-    return _SEVERAL_STREAMS.search(code) is not None
-
-
-def compiles_in_calls(code: str) -> bool:
-    """Return whether the first call may take half a minute; claiming that costs a less certain measurement."""
-    return _COMPILES_IN_CALLS.search(code) is not None
-
-
-def tunes_in_calls(code: str) -> bool:
-    """Return whether the first call may choose by the clock; if code claims that, others wait during that call."""
-    return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
-
-
-def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
-    """Return the seconds allowed for a candidate's import and construction, if the reference's took `reference_s`."""
-    if _COMPILES.search(code):
-        return limits.load_timeout_s
-    return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
 
 
 class ReferenceFailed(Misbehaviour):
@@ -85,7 +56,7 @@ class TimedContestant:
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
         load_limit_s = limits.load_timeout_s
-        if role == "candidate" and not _COMPILES.search(code):
+        if role == "candidate" and not compiles(code):
             self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
             load_limit_s = longest_load_s(code, limits, session.load_s)
         self.out = SharedRegion(session.out_bytes, others_read_only=False)

@@ -16,7 +16,7 @@ from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Opened, Traits
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.rules import StaticCheck, check_static
+from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.problems import Problem
 

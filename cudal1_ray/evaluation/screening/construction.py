@@ -1,22 +1,24 @@
-"""The first stage of an evaluation, which opens no problem: whether the candidate imports and constructs."""
+"""The first stage of an evaluation, which opens no problem: whether the candidate builds, imports and constructs."""
 
 from __future__ import annotations
 
 import time
 
-from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.closable import Closable
+from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Construction, Screen
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
-from cudal1_ray.evaluation.host.timed_contestant import longest_load_s
+from cudal1_ray.evaluation.screening.hints import longest_load_s
 from cudal1_ray.problems import Problem
 
 # Failures that a process with the device would show as well. Others (memory, a crash) may be due to its absence.
 _DECISIVE = frozenset(("runtime_error", "compile_error", "missing_model", "timeout"))
 
 
-class Screening:
-    """Imports and constructs candidates in a forked process on the CPU, about 0.05 s each.
+class Screening(Closable):
+    """Builds candidates' extensions, and imports and constructs candidates in a forked process on the CPU, which takes
+    about 0.05 s each.
 
     A candidate that cannot be decided there passes on to the process with the device: it wants a GPU, its problem
     changes global state, or the problem's own text fails.
@@ -24,8 +26,22 @@ class Screening:
 
     def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
         self._config, self._server = config, server
+        self._compiler: Compiler | None = None  # created for the first candidate with extensions
 
-    def screen(self, problem: Problem, code: str, extensions: Extensions) -> None:
+    def build(self, problem: Problem, code: str) -> Extensions:
+        """Return the candidate's compiled extensions, which the caller closes; raise Misbehaviour (compile_error) where
+        they do not build.
+        """
+        if "cpp_extension" not in code:
+            return Extensions()
+        if self._compiler is None:
+            self._compiler = Compiler(self._config)
+        result = self._compiler.compile(code, problem.source)
+        if not result.ok:
+            raise Misbehaviour(result.reason, result.detail)
+        return Extensions.of(result)
+
+    def construct(self, problem: Problem, code: str, extensions: Extensions) -> None:
         """Import and construct the candidate in a process of its own.
 
         Raises:
@@ -53,3 +69,9 @@ class Screening:
             return screener.ask(request, self._config.limits.load_timeout_s, doing="the problem's import")
         except Misbehaviour:
             return False
+
+    def close(self) -> None:
+        """End the compiler; a second call does nothing."""
+        if self._compiler is not None:
+            self._compiler.close()
+            self._compiler = None

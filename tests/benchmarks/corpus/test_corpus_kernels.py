@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.corpus.sources import all_sources, levels
-from cudal1_ray.evaluation.rules import check_static
+from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.problems.splits import kernelbench_split
 
 SOURCES = list(all_sources())

@@ -11,7 +11,8 @@ import msgspec
 from problems_for_tests import problem
 
 from cudal1_ray.evaluation.correctness.trials import Correctness, comparison_turn, first_turn
-from cudal1_ray.evaluation.host.timed_contestant import TimedContestant, tunes_in_calls
+from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
+from cudal1_ray.evaluation.screening.hints import tunes_in_calls
 from cudal1_ray.evaluation.sharing.turns import Turns
 
 

@@ -14,8 +14,8 @@ from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import ForkServer
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
-from cudal1_ray.evaluation.host.timed_contestant import several_streams
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
+from cudal1_ray.evaluation.screening.hints import several_streams
 from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.problems import parse_problem
 

@@ -7,7 +7,8 @@ import ast
 import pytest
 
 from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
-from cudal1_ray.evaluation.rules import RulesConfig, check_static
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.evaluation.screening.static_check import check_static
 from tests.evaluation.candidate_texts import in_class
 
 FALLBACK_IN_A_METHOD = """

@@ -87,18 +87,18 @@ def on_a_gpu(server):
     ],
 )
 def test_screening_when_a_candidate_wants_a_gpu_decides_nothing(on_a_gpu, code):
-    on_a_gpu.screen(problem("chain"), code, Extensions())
+    on_a_gpu.construct(problem("chain"), code, Extensions())
 
 
 def test_screening_when_a_candidate_needs_no_gpu_decides_beside_one(on_a_gpu):
     with pytest.raises(Misbehaviour) as refused:
-        on_a_gpu.screen(problem("chain"), candidate(body="raise ValueError('wrong')"), Extensions())
+        on_a_gpu.construct(problem("chain"), candidate(body="raise ValueError('wrong')"), Extensions())
     assert refused.value.reason == "runtime_error" and "wrong" in refused.value.detail
 
 
 def test_screening_when_a_constructor_reads_large_initial_values_has_them(server):
     body = "w = torch.nn.Linear(2048, 2048).weight; assert 0.0 < w.abs().max() < 1.0 and w.std() > 0.001"
-    Screening(quick_config(), server).screen(problem("chain"), candidate(body=body), Extensions())
+    Screening(quick_config(), server).construct(problem("chain"), candidate(body=body), Extensions())
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_screening_when_a_constructor_reads_large_initial_values_has_them(server
 )
 def test_screening_when_a_problem_fails_or_changes_global_state_decides_nothing(server, more):
     broken = parse_problem(problem("chain").source + f"\n{more}\n", "broken", origin="test")
-    Screening(quick_config(), server).screen(broken, candidate(body="raise ValueError('wrong')"), Extensions())
+    Screening(quick_config(), server).construct(broken, candidate(body="raise ValueError('wrong')"), Extensions())
 
 
 def test_screening_when_arguments_are_of_the_problems_types_decides_nothing(server):
     source = problem("chain").source + "\nclass Own:\n    pass\n\ndef get_init_inputs():\n    return [Own()]\n"
     own = parse_problem(source, "own", origin="test")
-    Screening(quick_config(), server).screen(own, candidate(body="raise ValueError('wrong')"), Extensions())
+    Screening(quick_config(), server).construct(own, candidate(body="raise ValueError('wrong')"), Extensions())

@@ -6,7 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from cudal1_ray.evaluation.rules import RulesConfig, check_static
+from cudal1_ray.evaluation.rules import RulesConfig
+from cudal1_ray.evaluation.screening.static_check import check_static
 from tests.evaluation.candidate_texts import HEAD, in_class
 
 
