@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.source.comments import strip_comments
+from cudal1_ray.source.normal_form import normalise_code
 from cudal1_ray.source.operations import operators_of
 
 # Characters of a kernel's code: some 800 tokens, of which a prompt of 3,072 holds two beside a reference.
@@ -42,15 +43,19 @@ class RelatedKernels:
         frequency = Counter(term for operators in terms.values() for term in operators)
         self._weights = {term: math.log((1 + len(terms)) / count) for term, count in frequency.items()}
         self._vectors = {identity: self._vector(terms[identity]) for identity in self._best}
+        self._sources = {identity: normalise_code(self._problems[identity].source) for identity in self._best}
 
     def __call__(self, problem: Problem) -> list[dict[str, str]]:
-        """Return title and code of each kernel, the nearest problem's last; none of the problem's own."""
+        """Return title and code of each kernel, the nearest problem's last; none of the problem's own, which a user's
+        module may be under another name.
+        """
         target = self._vector(operators_of(problem.source))
         ranking = sorted(
             ((_dot(target, vector), identity) for identity, vector in self._vectors.items()),
             key=lambda x: (-x[0], x[1]),
         )
-        chosen = [identity for likeness, identity in ranking if identity != problem.problem_id and likeness > 0]
+        own = normalise_code(problem.source)
+        chosen = [identity for likeness, identity in ranking if self._sources[identity] != own and likeness > 0]
         return [self._kernel_section(identity) for identity in chosen[: self._count][::-1]]
 
     def _kernel_section(self, identity: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ def find_policy(path: str) -> ServedPolicy:
         places = places[2:]
     for place in places:
         if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
-            run = next((folder for folder in (top, *top.parents[:3]) if (folder / "checkpoints").is_dir()), None)
+            run = run_of(top)
             return ServedPolicy(place, (run or top).name or "policy", _run_settings(run) if run else {})
     if not top.exists():
         raise UserError(f"policy={path}: no such folder")
@@ -65,6 +65,11 @@ def find_policy(path: str) -> ServedPolicy:
         f"policy={path}: holds no model (config.json and *.safetensors), no checkpoint with one, "
         "and no run with a finished stage"
     )
+
+
+def run_of(folder: Path) -> Path | None:
+    """Return the run whose folder, checkpoint or policy a folder is; None where it is no run's."""
+    return next((place for place in (folder, *folder.parents[:3]) if (place / "checkpoints").is_dir()), None)
 
 
 def _run_settings(run: Path) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,6 @@ from ray.serve.handle import DeploymentHandle
 
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import Machine, describe_machine
-from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.prompting import PromptBuilder
@@ -21,7 +20,7 @@ from cudal1_ray.serving.optimize.job_queue import JobQueue
 from cudal1_ray.serving.optimize.job_requests import JobRequests
 from cudal1_ray.serving.optimize.jobs import JobStore, OptimizeJob
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
-from cudal1_ray.serving.optimize.local import encoder, speedup_goals
+from cudal1_ray.serving.optimize.local import encoder, prompt_builder, related_as_trained, speedup_goals
 from cudal1_ray.serving.optimize.rounds import Optimizer, WrittenAnswer
 from cudal1_ray.serving.optimize.winner import optimize
 
@@ -78,6 +77,7 @@ class JobQueueDeployment:
         self._config = config
         self._tools = RemoteTools(config.name, evaluator, encode)
         self._count_tokens = lambda text: len(encode(text))
+        self._related = related_as_trained(config)
         PromptBuilder(config.prompting, self._count_tokens)  # a style that cannot work fails here, not in a job
         self._known = KnownProblems(config.optimize.known_run, config.optimize.known_exemplars, config.exemplars)
         self._store = JobStore(config.optimize.jobs_dir)
@@ -108,8 +108,7 @@ class JobQueueDeployment:
         prior = await asyncio.to_thread(self._known.of, job.source)
         async with asyncio.timeout(self._config.replicas.start_timeout_s):
             machine = await self._tools.machine()  # evaluators may have to start first, which counts for no job
-        rules = rules_in_force(self._config.evaluation)
-        prompts = PromptBuilder(self._config.prompting, self._count_tokens, machine, rules)
+        prompts = prompt_builder(self._config, self._count_tokens, machine, self._related)
         buffer = ExemplarBuffer.open(self._store.exemplars(job.job_id), create=True)
         optimizer = Optimizer(
             problem,

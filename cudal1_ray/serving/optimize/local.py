@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from cudal1_ray.evaluation.hardware import describe_machine
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.hardware import Machine, describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.files import read_json_lines
 from cudal1_ray.learning.tokenizer import encode_prompt
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder
+from cudal1_ray.prompting.related import RelatedKernels, related_kernels
 from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.config import ENDPOINT, ServingConfig
 from cudal1_ray.serving.optimize.evaluators import ThreadedEvaluators
@@ -20,6 +24,7 @@ from cudal1_ray.serving.optimize.known_problems import KnownProblems
 from cudal1_ray.serving.optimize.rounds import Optimizer, SpeedupGoals
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
 from cudal1_ray.serving.optimize.winner import optimize
+from cudal1_ray.serving.served_policy import run_of
 
 
 class LocalTools(ThreadedEvaluators):
@@ -61,6 +66,36 @@ def encoder(config: ServingConfig) -> Callable[[str], tuple[int, ...]]:
     return lambda text: encode_prompt(tokenizer, text, policy.chat, policy.chat_template_kwargs)
 
 
+def related_as_trained(config: ServingConfig) -> RelatedKernels | None:
+    """Return the kernels of related problems that prompts show, of the problems that the policy was trained on; None
+    where the configuration names none.
+
+    Those are the training problems of the run whose policy is served, else of `optimize.known_run`.
+
+    Raises:
+        UserError: naming `prompting.related_from`, when there is no corpus, or no run with problems.
+    """
+    if not (source := config.prompting.related_from):
+        return None
+    run = run_of(Path(config.policy.path)) or Path(config.optimize.known_run)
+    file = run / "problems.jsonl"
+    if not file.is_file():
+        raise UserError(
+            f"prompting.related_from={source}: which problems are related is read from {file.name} of the run that "
+            f"trained the policy, and {config.policy.path} is in no run that has it; give optimize.known_run=RUN, or "
+            "prompting.related_from='' to do without"
+        )
+    problems = (Problem(**row) for row in read_json_lines(file))
+    return related_kernels(config.prompting, [problem for problem in problems if not problem.held_out])
+
+
+def prompt_builder(
+    config: ServingConfig, count_tokens: Callable[[str], int], machine: Machine, related: RelatedKernels | None
+) -> PromptBuilder:
+    """Return a builder of the prompts that training showed, with the rules that are enforced here."""
+    return PromptBuilder(config.prompting, count_tokens, machine, rules_in_force(config.evaluation), related)
+
+
 def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Work on one problem until its rounds or its time are used up; `emit` receives the events.
 
@@ -77,11 +112,12 @@ async def _optimize_here(
     options = config.optimize
     prior = KnownProblems(options.known_run, options.known_exemplars, config.exemplars).of(problem.source)
     settings = JobSettings(options.rounds, options.samples_per_round, options.time_limit_s, options.max_tokens)
+    related = related_as_trained(config)
     policy = await asyncio.to_thread(open_policy, config)
     tools = await asyncio.to_thread(LocalTools, config, policy)
     try:
-        machine, rules = describe_machine(config.evaluation.device), rules_in_force(config.evaluation)
-        prompts = PromptBuilder(config.prompting, policy.count_tokens, machine, rules)
+        machine = describe_machine(config.evaluation.device)
+        prompts = prompt_builder(config, policy.count_tokens, machine, related)
         optimizer = Optimizer(
             problem,
             settings,

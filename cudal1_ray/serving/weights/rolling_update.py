@@ -17,7 +17,7 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 from cudal1_ray.serving.config import WeightsConfig
-from cudal1_ray.serving.served_policy import newest_policy
+from cudal1_ray.serving.served_policy import newest_policy, run_of
 from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
 
 # Seconds after which a replica that has not asked is gone.
@@ -120,7 +120,8 @@ class RollingUpdate:
             raise Busy
         async with self._rolling:
             try:
-                roots = self._config.roots or [str(run_of(Path(self._first.folder)))]
+                first = Path(self._first.folder)
+                roots = self._config.roots or [str(run_of(first) or first)]
                 folder = await asyncio.to_thread(allowed_folder, path, roots)
                 return await self._roll(str(folder))
             except UserError as error:
@@ -233,8 +234,3 @@ def _find(run: Path) -> PolicyFiles | None:
         return PolicyFiles(place, (place / "config.json").stat().st_mtime_ns) if place else None
     except OSError:  # deleted since it was listed
         return None
-
-
-def run_of(folder: Path) -> Path:
-    """Return the run that a model folder belongs to, or the folder itself."""
-    return next((parent for parent in list(folder.parents)[:3] if (parent / "checkpoints").is_dir()), folder)

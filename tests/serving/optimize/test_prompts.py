@@ -1,0 +1,77 @@
+"""Prompts of a served policy: they show what those showed that it was trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.hardware import Machine
+from cudal1_ray.evaluation.stated_rules import rules_in_force
+from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
+from cudal1_ray.prompting import PromptBuilder, PromptingConfig
+from cudal1_ray.prompting.related import related_kernels
+from cudal1_ray.serving import load_serving_config
+from cudal1_ray.serving.optimize.local import prompt_builder, related_as_trained
+from cudal1_ray.training.run_folder import RunFolder
+
+GPU = Machine("NVIDIA H100 80GB HBM3", "80 GiB", on_gpu=True)
+PROBLEMS = load_problems(ProblemsConfig())
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run whose prompts show kernels of related problems, as far as serving looks into it."""
+    entries = [entry for entry in load_corpus() if entry.expected == "accepted"]
+    columns = {
+        "problem": [e.problem_id for e in entries],
+        "code": [e.code for e in entries],
+        "speedup": [2.0] * len(entries),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "kernels.parquet")
+    folder = RunFolder(tmp_path / "mine")
+    policy = folder.checkpoints / "sft-final" / "policy"
+    policy.mkdir(parents=True)
+    (policy / "config.json").write_text("{}")
+    (policy / "model.safetensors").write_bytes(b"")
+    prompting = PromptingConfig(style="full", max_prompt_tokens=3000, related_from=str(tmp_path / "kernels.parquet"))
+    settings = {"prompting": asdict(prompting), "rollout": {"max_model_len": 4700}}
+    (folder.path / "config.yaml").write_text(yaml.safe_dump(settings))
+    folder.record_problems(PROBLEMS)
+    return folder
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def test_prompt_when_training_showed_related_kernels_is_that_of_training(run):
+    config = load_serving_config([f"policy={run.path}"])
+    trained_on = [problem for problem in PROBLEMS if problem.split == "train"]
+    settings = PromptingConfig(**yaml.safe_load((run.path / "config.yaml").read_text())["prompting"])
+    related, rules = related_kernels(settings, trained_on), rules_in_force(config.evaluation)
+    training = PromptBuilder(settings, words, GPU, rules, related)
+    serving = prompt_builder(config, words, GPU, related_as_trained(config))
+    for problem in PROBLEMS:
+        text = training.one_shot(problem).text
+        assert "a kernel for another problem" in text and serving.one_shot(problem).text == text
+        module = replace(problem, problem_id="module-1", source=f"# mine\n{problem.source}")  # as a user posts it
+        assert f"another problem, {problem.name}:" not in serving.one_shot(module).text
+
+
+def test_related_kernels_when_the_policy_is_in_no_run_are_those_of_the_known_run_or_an_error(run, tmp_path):
+    (run.path / "exemplars").mkdir()
+    (run.path / "exemplars" / "manifest.json").write_text(json.dumps({}))
+    policy = tmp_path / "elsewhere"
+    (run.checkpoints / "sft-final" / "policy").rename(policy)
+    overrides = [f"policy={policy}", f"prompting.related_from={tmp_path / 'kernels.parquet'}"]
+    settings = load_serving_config([*overrides, f"optimize.known_run={run.path}"])
+    assert related_as_trained(settings)(PROBLEMS[0])
+    with pytest.raises(UserError, match="prompting.related_from=.*optimize.known_run=RUN"):
+        related_as_trained(load_serving_config(overrides))
+    assert related_as_trained(load_serving_config([f"policy={policy}"])) is None
