@@ -10,7 +10,7 @@ import numpy as np
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
-from cudal1_ray.exemplars.hardware_buffers import fastest, switch
+from cudal1_ray.exemplars.hardware_buffers import fastest_elsewhere, switch
 
 
 class ExemplarActor(FleetMember):
@@ -24,13 +24,12 @@ class ExemplarActor(FleetMember):
         """Serve what was measured on this hardware from now on; see `hardware_buffers.switch`.
 
         Returns:
-            What others measured, to be measured again: the fastest of each problem, where nothing is known of here.
+            What others measured, to be measured again: the fastest of each problem for which nothing is right here.
         """
-        before = switch(self._folder, hardware)
-        if before is None:
-            return []
-        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
-        return [] if len(self._buffer) else fastest(before, best_of_others)
+        if switch(self._folder, hardware):
+            self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
+        elsewhere = fastest_elsewhere(self._folder, best_of_others)
+        return [exemplar for exemplar in elsewhere if self.best(exemplar.problem_id) is None]
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
         """Add what is new (by normalised code) and not withheld, and save; return how many were new. Safe to repeat."""

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
@@ -19,23 +20,41 @@ from cudal1_ray.files import write_atomically
 NAME = "hardware.json"
 # The file of exemplars that are withheld; it is carried over to other hardware: hacks are hacks on any.
 WITHHELD = "withheld.json"
+# What stands for the name of the hardware where nothing names it: no machine's own.
+UNRECORDED = "unrecorded"
 
 
-def switch(folder: Path, hardware: str) -> Path | None:
-    """Make `folder` the buffer of this hardware.
+def insert_measured(folder: Path, hardware: str, exemplars: Iterable[Exemplar]) -> None:
+    """Add exemplars to the buffer of the hardware that measured them, `folder` or one beside it, and save it.
+
+    Args:
+        folder: the run's buffer; where there is none yet, it becomes that of this hardware.
+    """
+    ours = folder if not folder.exists() or hardware_of(folder) == hardware else _beside(folder, hardware)
+    ours.mkdir(parents=True, exist_ok=True)
+    write_atomically(ours / NAME, json.dumps({"hardware": hardware}))
+    buffer = ExemplarBuffer.open(ours, create=True)
+    buffer.insert(exemplars)
+    buffer.save()
+
+
+def hardware_of(folder: Path) -> str:
+    """Return the hardware that a buffer names; empty where it names none."""
+    note = folder / NAME
+    return str(json.loads(note.read_text())["hardware"]) if note.exists() else ""
+
+
+def switch(folder: Path, hardware: str) -> bool:
+    """Make `folder` the buffer of this hardware; return whether it was another's, which then lies beside it.
 
     A buffer that names no hardware, of a new run or an older version, is taken to be of this one.
-
-    Returns:
-        Where the buffer that was there lies now; None when it was this hardware's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    note = folder / NAME
-    named = json.loads(note.read_text())["hardware"] if note.exists() else hardware
-    if not note.exists():
-        write_atomically(note, json.dumps({"hardware": hardware}))
-    if named == hardware:
-        return None
+    named = hardware_of(folder)
+    if not named:
+        write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
+    if named in ("", hardware):
+        return False
     aside, ours = _beside(folder, named), _beside(folder, hardware)
     if aside.exists():  # a switch that was cut short: the newer one is here
         shutil.rmtree(aside)
@@ -47,15 +66,16 @@ def switch(folder: Path, hardware: str) -> Path | None:
         write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
     if (aside / WITHHELD).exists():
         shutil.copy(aside / WITHHELD, folder / WITHHELD)
-    return aside
+    return True
 
 
-def fastest(folder: Path, count: int) -> list[Exemplar]:
-    """Return the `count` fastest accepted exemplars of each problem in the buffer at `folder`."""
+def fastest_elsewhere(folder: Path, count: int) -> list[Exemplar]:
+    """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`."""
     of_problem: dict[str, list[Exemplar]] = defaultdict(list)
-    for exemplar in ExemplarBuffer.open(folder):
-        if exemplar.speedup > 0:
-            of_problem[exemplar.problem_id].append(exemplar)
+    for place in sorted(folder.parent.glob(f"{folder.name}.*")):
+        for exemplar in ExemplarBuffer.open(place):
+            if exemplar.speedup > 0:
+                of_problem[exemplar.problem_id].append(exemplar)
     return [e for group in of_problem.values() for e in sorted(group, key=lambda e: -e.speedup)[:count]]
 
 

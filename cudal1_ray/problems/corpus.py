@@ -34,6 +34,7 @@ class CorpusEntry:
         expected: "accepted" or "rejected".
         reason: one sentence on what makes the code as fast as it is; empty where the analysis is that.
         speedup: as an evaluator measured and credited it; 0.0 where none has.
+        hardware: name of the device that measured it; empty where that was not recorded.
     """
 
     problem_id: str
@@ -45,6 +46,7 @@ class CorpusEntry:
     expected: str
     reason: str = ""
     speedup: float = 0.0
+    hardware: str = ""
 
 
 def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:

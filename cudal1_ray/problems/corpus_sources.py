@@ -32,8 +32,9 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
         source: `bundled`; `kernelbench`, this project's kernels for KernelBench's training problems; a folder
             `<problem id>/<any name>.py`, whose files may open with the docstring of the bundled corpus; or a Parquet
             file (or a folder of them) with the columns `problem` (a problem id) or `problem_id` and `level`
-            (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`, `techniques`, and `speedup`
-            or `credited_speedup`, as an evaluator measured it; rows with a `status` other than "accepted" are left out.
+            (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`, `techniques`, `speedup` or
+            `credited_speedup`, as an evaluator measured it, and `hardware`, the name of the device that it measured;
+            rows with a `status` other than "accepted" are left out.
         key: the setting that names it, for messages.
 
     Raises:
@@ -84,6 +85,7 @@ def make_entry(
     design: str = "",
     technique: str = "",
     speedup: float = 0.0,
+    hardware: str = "",
 ) -> CorpusEntry:
     """Return an entry whose missing parts are read from the code itself. Raises UserError naming `origin`."""
     if not _MODEL_NEW.search(code):
@@ -101,6 +103,7 @@ def make_entry(
         expected="rejected" if name.startswith(WRONG_PREFIX) else "accepted",
         reason=_first_sentence(design) or own,
         speedup=speedup,
+        hardware=hardware,
     )
 
 
@@ -126,6 +129,7 @@ def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:
         design=design,
         technique=", ".join(map(str, techniques)) if isinstance(techniques, list) else str(techniques),
         speedup=_speedup(row, origin),
+        hardware=text_of(row, "hardware", origin) if row.get("hardware") else "",
     )
 
 

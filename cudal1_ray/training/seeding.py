@@ -7,6 +7,7 @@ from pathlib import Path
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -25,7 +26,8 @@ def check_corpus(config: Config, problems: list[Problem]) -> None:
 
 
 def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
-    """Put what is known of the training problems into the run's buffer, before any candidate of its own.
+    """Put what is known of the training problems into the run's buffers, before any candidate of its own: each
+    candidate into that of the hardware that measured it. A run on other hardware measures the fastest again.
 
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.
@@ -33,15 +35,16 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
-        exemplars = [exemplar for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
+        hardware = hardware_of(folder)
+        measured = [(hardware, exemplar) for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
     else:
         entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
-        exemplars = [Exemplar.new(entry.problem_id, entry.code, entry.speedup) for entry in entries]
-    if not exemplars:
+        measured = [(entry.hardware, Exemplar.new(entry.problem_id, entry.code, entry.speedup)) for entry in entries]
+    if not measured:
         raise UserError(
             f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
             "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
         )
-    buffer = ExemplarBuffer.open(run.exemplars, create=True)
-    buffer.insert(exemplars)
-    buffer.save()
+    for hardware in sorted({hardware for hardware, _ in measured}):
+        ours = [exemplar for named, exemplar in measured if named == hardware]
+        insert_measured(run.exemplars, hardware or UNRECORDED, ours)

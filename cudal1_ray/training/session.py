@@ -82,19 +82,19 @@ class Session:
         self.engines_current = True  # engines and learner both start from `run.policy`
 
     def settle_hardware(self) -> None:
-        """Bind exemplars and verdicts to the hardware that measures now; on new hardware the fastest of each problem
-        are measured again.
+        """Bind exemplars and verdicts to the hardware that measures now; the fastest that other hardware measured are
+        measured again, of each problem for which none is known to be right here.
         """
         if self.crew.machine is None:
             return
         by_id = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
         if not by_id:
             return
-        self.progress.note(f"measuring {len(by_id)} exemplars again on {self.crew.machine.device}")
         collector = self.batches.collector("training")
         collector.begin_batch()
-        for identity, exemplar in by_id.items():
-            collector.submit(identity, self.problems[exemplar.problem_id], exemplar.code)
+        new = [collector.submit(key, self.problems[each.problem_id], each.code) for key, each in by_id.items()]
+        if any(new):
+            self.progress.note(f"measuring {sum(new)} exemplars again on {self.crew.machine.device}")
         collector.finish()
         measured = [
             replace(exemplar, speedup=collector.verdicts[identity].credited_speedup)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cudal1_ray.evaluation.hardware import processor_name
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.problems import load_corpus
 from tests.training.test_runs import finish, rows, start
@@ -26,6 +27,7 @@ def test_stage_1_when_on_a_parquet_corpus_evaluates_what_has_no_verdict_and_drop
         "analysis": ["It is fast."] * count,
         "design": ["Fuse."] * count,
         "speedup": [1.5, 1.2, 1.1, None, 1.4],
+        "hardware": [processor_name()] * count,  # else the seeds would be measured again
     }
     pq.write_table(pa.table(table), tmp_path / "mine.parquet")
     source = str(tmp_path / "mine.parquet")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
+from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured
+from cudal1_ray.problems import load_problems
 from cudal1_ray.training.journal import VerdictJournal
+from tests.training.scripted_run import open_session
 
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 
@@ -56,6 +61,40 @@ def test_exemplars_when_of_other_hardware_wait_until_the_run_is_back_there(tmp_p
     back = ExemplarActor(str(tmp_path / "exemplars"), config)
     assert back.use_hardware(H100, 2) == [] and back.best("p").speedup == 2.0
     assert back.use_hardware(H200, 2) == [] and back.best("p").speedup == 5.0
+
+
+def test_seeds_when_other_hardware_measured_them_are_to_be_measured_again_and_not_served(tmp_path):
+    settings, folder = load_config([]).exemplars, tmp_path / "exemplars"
+    codes = [f"class ModelNew:\n    number = {n}\n" for n in range(4)]
+    insert_measured(folder, H100, [Exemplar.new("p", codes[0], 2.0), Exemplar.new("q", codes[1], 1.5)])
+    insert_measured(folder, H200, [Exemplar.new("p", codes[2], 4.0)])
+    insert_measured(folder, UNRECORDED, [Exemplar.new("r", codes[3], 9.0)])
+    actor = ExemplarActor(str(folder), settings)
+    again = actor.use_hardware(H200, 2)
+    assert {(each.problem_id, each.speedup) for each in again} == {("q", 1.5), ("r", 9.0)}
+    assert actor.best_speedups(["p", "q", "r"]) == {"p": 4.0, "q": 0.0, "r": 0.0}
+    interrupted = ExemplarActor(str(folder), settings)  # before anything was measured again
+    assert interrupted.use_hardware(H200, 2) == again
+    interrupted.insert([Exemplar.new("q", codes[1], 1.1)])
+    assert [each.problem_id for each in ExemplarActor(str(folder), settings).use_hardware(H200, 2)] == ["r"]
+
+
+def test_run_when_other_hardware_measured_its_seeds_measures_them_once_and_serves_what_it_measured(tmp_path):
+    problem = next(p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train")
+    seed = Exemplar.new(problem, "class ModelNew(Model):\n    gain = 4", 9.0)
+    insert_measured(tmp_path / "run" / "exemplars", H100, [seed])
+
+    def settled():
+        session = open_session(tmp_path)
+        session.crew.machine = Machine(H200)
+        session.settle_hardware()
+        assert session.crew.buffer.best(problem).speedup == 5.0  # as the scripted evaluator has it
+        return session.crew.evaluations.evaluated.total(), session.progress._notes
+
+    assert settled() == (1, [f"measuring 1 exemplars again on {H200}"])
+    shutil.rmtree(tmp_path / "run" / "exemplars")  # a kill before what was measured was saved
+    insert_measured(tmp_path / "run" / "exemplars", H200, [])
+    assert settled() == (0, [])
 
 
 def test_exemplars_when_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
 from cudal1_ray.exemplars.hardware_buffers import WITHHELD
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
@@ -68,13 +69,18 @@ def test_run_when_it_has_seeds_starts_with_those_of_its_training_problems(tmp_pa
     problems = load_problems(load_config([]).problems)
     training = next(problem.problem_id for problem in problems if problem.split == "train")
     held_out = next(problem.problem_id for problem in problems if problem.split == "held_out")
-    texts = [f"class ModelNew:\n    number = {number}\n" for number in range(3)]
-    table = {"problem": [training, training, held_out], "code": texts, "speedup": [2.0, None, 3.0]}
+    texts = [f"class ModelNew:\n    number = {number}\n" for number in range(5)]
+    table = {"problem": [training, training, held_out, training, training], "code": texts}
+    table |= {"speedup": [2.0, None, 3.0, 4.0, 5.0], "hardware": ["here", "here", "here", "there", None]}
     pq.write_table(pa.table(table), tmp_path / "seeds.parquet")
+    (origin.exemplars / HARDWARE).write_text('{"hardware": "here"}')
     run = prepared(tmp_path, origin.path, problems, f"exemplars.seed_from={tmp_path / 'seeds.parquet'}")
     buffer = ExemplarBuffer.open(run.exemplars)
     assert [(exemplar.code, exemplar.speedup) for exemplar in buffer if exemplar.problem_id != "p"] == [(texts[0], 2.0)]
     assert len(buffer) == len(codes) + 1  # beside what the other run had
+    for hardware, code in (("there", texts[3]), ("unrecorded", texts[4])):  # never mixed with what was measured here
+        (exemplar,) = ExemplarBuffer.open(run.exemplars.with_name(f"exemplars.{hardware}"))
+        assert exemplar.code == code
 
 
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
