@@ -54,29 +54,39 @@ class _Running:
     room: Reservation
 
 
-def run_jobs(folder: SweepFolder, jobs: list[SweepJob], limits: JobLimits) -> list[JobEnding]:
-    """Run the jobs that are not finished yet, as many side by side as fit; return how each ended, in their order.
+class SweepRunner:
+    """Runs the batches of one sweep: SIGTERM and Ctrl-C end the sweep, not only the batch that is under way."""
 
-    A job that fails is written down with its cause and stops no other. SIGTERM ends all after their steps under way,
-    Ctrl-C or a second SIGTERM at once; the same command goes on.
+    def __init__(self, limits: JobLimits):
+        self._limits, self._stopper = limits, Stopper()
+        self._ended = ""  # the state of jobs that do not begin any more
 
-    Raises:
-        UserError: when the configured cluster does not answer.
-    """
-    done = {job.name for job in jobs if folder.is_finished(job)}
-    waiting = deque(job for job in jobs if job.name not in done)
-    stopper = Stopper()
-    with SweepTable(folder.path, jobs, done) as table:
-        launcher = _Launcher(folder, limits, table, stopper)
-        try:
-            if waiting:
-                with stopper.while_ray_starts():
-                    connect(waiting[0].config.cluster)
-                with stopper.after_this_step():
-                    launcher.run(waiting)
-        except KeyboardInterrupt:
-            launcher.end(waiting, "interrupted")
-    return [launcher.endings.get(job.name, JobEnding(job.name, str(folder.path), "finished")) for job in jobs]
+    def run(self, folder: SweepFolder, jobs: list[SweepJob]) -> list[JobEnding]:
+        """Run the jobs of a batch that are not finished yet, as many side by side as fit; return how each ended, in
+        their order.
+
+        A job that fails is written down with its cause and stops no other. SIGTERM ends all after their steps under
+        way, Ctrl-C or a second SIGTERM at once; the same command goes on.
+
+        Raises:
+            UserError: when the configured cluster does not answer.
+        """
+        done = {job.name for job in jobs if folder.is_finished(job)}
+        waiting = deque(job for job in jobs if job.name not in done)
+        with SweepTable(folder.path, jobs, done) as table:
+            launcher = _Launcher(folder, self._limits, table, self._stopper)
+            try:
+                if waiting and not self._ended:
+                    with self._stopper.while_ray_starts():
+                        connect(waiting[0].config.cluster)
+                    with self._stopper.after_this_step():
+                        launcher.run(waiting)
+                    self._ended = "stopped" if self._stopper.terminated else ""
+            except KeyboardInterrupt:
+                self._ended = "interrupted"
+            if self._ended:
+                launcher.end(waiting, self._ended)
+        return [launcher.endings.get(job.name, JobEnding(job.name, str(folder.path), "finished")) for job in jobs]
 
 
 @dataclass
@@ -114,8 +124,6 @@ class _Launcher:
             if self._running:
                 self._collect()
             self._table.refresh()
-        if waiting:
-            self.end(waiting, "stopped")
 
     def end(self, waiting: deque[SweepJob], state: str) -> None:
         """Interrupt the drivers that run, wait until they have ended, and give those that wait the state."""

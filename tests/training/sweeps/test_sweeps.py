@@ -126,6 +126,17 @@ def test_sweep_when_terminated_ends_after_its_steps_and_goes_on(tmp_path):
     assert [job for state, job in journal(tmp_path) if state == "finished"] == [first, second]
 
 
+@pytest.mark.parametrize(
+    ("number", "code", "state"), [(signal.SIGTERM, 0, "stopped"), (signal.SIGINT, 130, "interrupted")]
+)
+def test_batch_when_an_earlier_one_was_ended_does_not_begin(tmp_path, number, code, state):
+    process = start(tmp_path, "seed=1,2", "sft.epochs=6", "hydra.sweeper.max_batch_size=1")
+    at_work(tmp_path, "seed=1", process)
+    process.send_signal(number)
+    finish(process, code)
+    assert journal(tmp_path) == [("started", "seed=1"), (state, "seed=1")]
+
+
 def test_job_when_no_machine_can_hold_it_is_given_up_with_its_sum(tmp_path):
     roomless = ["cluster.compiler.num_gpus=2", "cluster.compiler.accelerator_type=A100"]
     output = finish(start(tmp_path, "seed=1,2", "hydra.launcher.room_timeout_s=1", *roomless), code=1)
