@@ -186,14 +186,14 @@ class Table:
         note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
 
-    def _training_minutes(self, arm: str, run: Path) -> float | None:
-        """Return the wall minutes of an arm's training; at least those of its steps, where a start was cut short
-        with this process and so not recorded.
+    def _training_minutes(self, arm: str, run: Path) -> float:
+        """Return the wall minutes of an arm's training; at least those of its steps, as a start that ended with this
+        process is not recorded.
         """
         if arm == "base":
             return 0.0
-        recorded = self.runner.minutes(run.name, "train")
-        return None if recorded is None else max(recorded, stage_minutes(run, self.arms[arm].stage))
+        recorded = self.runner.minutes(run.name, "train") or 0.0
+        return max(recorded, stage_minutes(run, self.arms[arm].stage))
 
     def _places(self) -> list[str]:
         """Return the settings of an assessment that may differ from those that its run was trained with: the problems,

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.paper.arms import ARMS
+from benchmarks.paper.records import read_arms
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.checkpoints import CheckpointStore
-from cudal1_ray.training.packing import MIB, pack, unpack
+from cudal1_ray.training.packing import MIB, ROLLOUTS, pack, unpack
 
 # Of a run that is finished, the results: everything but these.
 LEFT_OUT = ("checkpoints", "policy", "adapter", "tb", "extensions", "report")
@@ -28,7 +28,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
         out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
         limit_mib: most MiB of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to
             what is needed; one whose needs do not fit is left out, and its line states it. What is left holds the last
-            adapters of finished runs, those first that arms start from.
+            adapters of finished runs, those first that were assessed last.
 
     Raises:
         UserError: the results alone do not fit.
@@ -52,7 +52,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
                 kind = f"left out ({kind})" if kind else "to go on"
                 going_on.remove(run)
             yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
-        for run in sorted(set(folders) - whole, key=_use_of_adapter):
+        for run in sorted(set(folders) - whole, key=_last_assessed, reverse=True):  # others travelled before
             before = buffer.tell()
             if kind := _add_adapter(tar, run, limit_mib - before / MIB - 0.5):
                 yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
@@ -143,17 +143,18 @@ def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.pack"
         try:
-            pack(run, file, limit_mib)
+            packed = pack(run, file, limit_mib)
         except UserError as error:
             return str(error)
+        if ROLLOUTS in packed.left_out:  # a run goes on without them, the table does not
+            return f"its rollouts do not fit into {limit_mib:.1f} MiB"
         tar.add(file, f"whole/{run.name}.pack")
     return ""
 
 
-def _use_of_adapter(run: Path) -> tuple[bool, int]:
-    """Return the place of a run among those whose adapters are packed: arms that others start from come first."""
-    arm = run.name.split("-", 2)[-1]
-    return arm not in {other.start for other in ARMS.values()}, [*ARMS].index(arm) if arm in ARMS else len(ARMS)
+def _last_assessed(run: Path) -> float:
+    """Return when the last of a run's arms was assessed; 0 before."""
+    return max((note.get("at", 0.0) for note in read_arms(run).values()), default=0.0)
 
 
 def _add_adapter(tar: tarfile.TarFile, run: Path, room_mib: float) -> str:

@@ -35,6 +35,8 @@ BEST_COMPRESSION, BEST_COMPRESSION_OF_TENSORS = 12, 2
 TENSORS = (".pt", ".safetensors", ".bin", ".gguf")
 # Folders that parts of their own are made of; everything else at the top of a run is small and goes first.
 FOLDERS = ("checkpoints", "policy", "adapter", "rollouts", "assessed", "tb", "report", "extensions")
+# Name of the part that has what the policy wrote.
+ROLLOUTS = "rollouts"
 # Times that a run is packed while it goes on: its files come and go once or twice a step, and a step takes longer.
 ATTEMPTS = 4
 
@@ -149,7 +151,7 @@ def parts_of(run: RunFolder) -> list[Part]:
         states = [place for checkpoint in earlier for place in (checkpoint.state, checkpoint.adapter)]
         parts.append(Part("state and adapters of earlier checkpoints", _files(states)))
         parts.append(Part("the policy with its adapters merged", _files([latest.policy])))
-    parts.append(Part("rollouts", tuple(sorted([*run.rollouts.glob("*.parquet"), *run.assessed.glob("*.parquet")]))))
+    parts.append(Part(ROLLOUTS, tuple(sorted([*run.rollouts.glob("*.parquet"), *run.assessed.glob("*.parquet")]))))
     parts += [Part(name, _files([run.path / name])) for name in ("tb", "extensions", "report")]
     if not policy.needed:
         parts.append(policy)
