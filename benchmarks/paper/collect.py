@@ -153,7 +153,7 @@ def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, flo
 def _comparisons(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
     comparisons = []
     for first, second in PAIRS:
-        for split in ("train", "held_out"):
+        for split in ("train", "train with exemplars", "held_out"):
             sides = [sets.get((arm, split)) for arm in (first, second)]
             if None not in sides and (result := compare(*sides)) is not None:
                 comparisons.append({"first": first, "second": second, "split": split, **result})
@@ -170,11 +170,11 @@ def _bars(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
         names = [ARMS[arm].label.removeprefix("+ ") for arm in ("bucket", first)]
         name = f"{' beats '.join(names)}, geometric mean on training problems"
         bars.append({"bar": name, "met": result and result["interval"][0] > 1.0, **(result or {})})
-    base, last = (sets.get((arm, "held_out")) for arm in ("base", "bucket"))
+    both = {arm: sets[arm, "held_out"] for arm in ("base", "bucket") if (arm, "held_out") in sets}
     bar: dict[str, Any] = {"bar": "held-out success at least twice the base model's", "met": None}
-    if base and last:
-        shares = {"base": columns(base)["success"], "bucket": columns(last)["success"]}
-        bar |= shares | {"met": shares["bucket"] > 0 and shares["bucket"] >= 2 * shares["base"]}
+    if len(both) == 2:
+        bar |= {name: {key: columns(of)[key] for key in ("success", "intervals")} for name, of in both.items()}
+        bar["met"] = bar["bucket"]["success"] > 0 and bar["bucket"]["success"] >= 2 * bar["base"]["success"]
     return [*bars, bar]
 
 

@@ -97,7 +97,7 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
     """Return the ratio of geometric means, second to first, over the problems and seeds of both, with its interval.
 
     A draw takes the same problems and seeds on both sides: hard problems cancel, and runs of a seed have the same
-    start. None where they share none.
+    start. None where they share none. `right` counts the right samples of both: without any the ratio means nothing.
     """
     problems = [problem for problem in first.problems if problem in second.problems]
     seeds = [name for name in first.seeds if name in second.seeds]
@@ -110,7 +110,8 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
     drawn = logs[1][places[1]].mean(axis=(1, 2, 3)) - logs[0][places[0]].mean(axis=(1, 2, 3))
     ratio = float(np.exp(_mean(logs[1], sides[1]) - _mean(logs[0], sides[0])))
     interval = percentile_interval(np.exp(drawn), CONFIDENCE)
-    return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds)}
+    right = sum(int((side.speedups[side.there] > 0).sum()) for side in sides)
+    return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds), "right": right}
 
 
 def _values(samples: Samples) -> dict[str, np.ndarray]:

@@ -84,6 +84,8 @@ def _share(value: float) -> str:
 
 def ratio_text(comparison: dict[str, Any]) -> str:
     """Return a ratio of geometric means with its interval."""
+    if not comparison["right"]:
+        return "no right sample on either side"
     low, high = comparison["interval"]
     return f"{comparison['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
@@ -95,7 +97,10 @@ def bar_rows(result: dict[str, Any]) -> list[list[str]]:
         if bar["met"] is None:
             rows.append([bar["bar"], NOT_RUN, ""])
             continue
-        figures = ratio_text(bar) if "ratio" in bar else f"{_share(bar['base'])} before, {_share(bar['bucket'])} after"
+        if "ratio" in bar:
+            figures = ratio_text(bar)
+        else:
+            figures = f"{_cell('success', bar['base'])} before, {_cell('success', bar['bucket'])} after"
         rows.append([bar["bar"], figures, "yes" if bar["met"] else "no"])
     return rows
 

@@ -53,6 +53,8 @@ def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
     ]
     comparison = figures.compare(*sides)
     assert comparison["ratio"] == pytest.approx(2.0) and comparison["interval"] == pytest.approx([2.0, 2.0])
+    failed = figures.samples_of({"1": {"a": [[0.0, False, False]]}})
+    assert table.ratio_text(figures.compare(failed, failed)) == "no right sample on either side"
     assert figures.compare(sides[0], figures.samples_of({"1": {"z": [[1.0, True, False]]}})) is None
 
 
@@ -71,6 +73,12 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     assert (
         "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00) | yes |" in text
     )
+    held_out = {"base": 0.25, "bucket": 0.5}
+    bar = {"bar": "b", "met": True} | {
+        a: {"success": s, "intervals": {"success": (0.1, 0.9)}} for a, s in held_out.items()
+    }
+    ((_, measured_text, _),) = table.bar_rows({"bars": [bar]})
+    assert measured_text == "25% (10% to 90%) before, 50% (10% to 90%) after"
     cells = "1 | stages 1 + 2 | contrastive-final | 6 | 3 | 1 | 1.0 | 0.5 | NVIDIA H100 80GB HBM3 |"
     assert f"| + contrastive, bucket | {cells}" in text
     assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
@@ -158,7 +166,10 @@ def write_adapter(run: Path, checkpoint: str, size: int) -> None:
         (run / "checkpoints" / checkpoint / part / "weights").write_bytes(os.urandom(size))
 
 
-def test_adapters_of_finished_runs_when_there_is_room_travel_too_those_that_arms_start_from_first(runs, tmp_path):
+def test_adapters_of_finished_runs_when_there_is_room_travel_too_the_last_ones_first(runs, tmp_path):
+    records.note_arm(
+        runs / "seed-1-stage1", "stage1", records.read_arms(runs / "seed-1-stage1")["stage1"] | {"at": 9.0}
+    )
     write_adapter(runs / "seed-1-bucket", "contrastive-final", 40_000)
     write_adapter(runs / "seed-1-stage1", "sft-final", 40_000)
     packed, there, again = (tmp_path / name for name in ("packed", "there", "again"))
@@ -183,6 +194,14 @@ def test_run_when_it_cannot_be_packed_states_why(runs, tmp_path):
     lines = list(travel.pack_runs(runs, {runs / "seed-1-bucket"}, tmp_path / "packed", 0.7, 4.0))
     (line,) = (line for line in lines if "seed-1-bucket" in line)
     assert "left out (" in line and "does not fit" in line
+
+
+def test_run_when_its_rollouts_do_not_fit_is_not_packed_without_them(runs, tmp_path):
+    write_adapter(runs / "seed-1-bucket", "contrastive-000002", 40_000)
+    (runs / "seed-1-bucket" / "rollouts" / "contrastive-000003.parquet").write_bytes(os.urandom(500_000))
+    lines = list(travel.pack_runs(runs, {runs / "seed-1-bucket"}, tmp_path / "packed", 0.8, 4.0))
+    (line,) = (line for line in lines if "seed-1-bucket" in line)
+    assert "left out (its rollouts do not fit into 0." in line
 
 
 def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
