@@ -63,6 +63,16 @@ def test_comparison_when_half_of_the_output_is_zero_names_a_wrong_factor_no_hack
     assert compare(change(native), expect(native, exact, CHECK)).reason == reason
 
 
+def test_comparison_when_tolerances_are_loose_names_a_wrong_output_no_hack():
+    exact, native = _output()
+    kernelbench = CheckConfig(rms_tolerance=1e-2, max_tolerance=1e-1, fallback_tolerance=1e-2)
+    expected = expect(native, exact, kernelbench)
+    noisy = native + 0.2 * torch.randn(native.shape, generator=torch.Generator().manual_seed(1))
+    assert ((noisy - native).abs() / (native.abs() + 1.0) <= 0.1).double().mean() > 0.4
+    assert compare(noisy, expected).reason == "wrong_output"
+    assert compare(torch.cat([native[:-9], 0 * native[:9]]), expected).reason == "partial_compute"
+
+
 def test_comparison_when_an_output_is_small_has_no_absolute_tolerance():
     exact, native = _output()
     expected = expect(native * 1e-9, exact * 1e-9, CHECK)
