@@ -125,32 +125,44 @@ class Memory(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.largest_mib = self.total_mib = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the peaks."""
+        self.start_s, self.total_mib = time.monotonic(), 0.0
+        self.largest: dict[str, float] = {"all": 0.0}  # with its parts, its generation, and when it was so large
 
     def run(self) -> None:
         while True:
-            sizes = [size for pid in family(os.getpid()) if (size := proportional_mib(pid))]
-            self.largest_mib, self.total_mib = max([self.largest_mib, *sizes]), max(self.total_mib, sum(sizes))
+            sizes = [{**size, "generation": at} for pid, at in family(os.getpid()) if (size := proportional_mib(pid))]
+            largest = max(sizes, key=lambda size: size["all"])
+            if largest["all"] > self.largest["all"]:
+                self.largest = {**largest, "at": time.monotonic() - self.start_s}
+            self.total_mib = max(self.total_mib, sum(size["all"] for size in sizes))
             time.sleep(1.0)
 
 
-def family(pid: int) -> list[int]:
-    pids = [pid]
-    for member in pids:
+def family(pid: int) -> list[tuple[int, int]]:
+    """Return the process and its descendants, each with its generation."""
+    members = [(pid, 0)]
+    for member, generation in members:
         try:
             for task in os.listdir(f"/proc/{member}/task"):
-                pids += map(int, Path(f"/proc/{member}/task/{task}/children").read_text().split())
+                children = Path(f"/proc/{member}/task/{task}/children").read_text().split()
+                members += [(int(child), generation + 1) for child in children]
         except OSError:
             continue
-    return pids
+    return members
 
 
-def proportional_mib(pid: int) -> float:
+def proportional_mib(pid: int) -> dict[str, float]:
+    """Return a process's resident memory: all of it, and what is its own, of files, and shared; empty if it ended."""
+    names = {"Pss:": "all", "Pss_Anon:": "own", "Pss_File:": "of_files", "Pss_Shmem:": "shared"}
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-    except (OSError, StopIteration):
-        return 0.0
+        lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
+    except OSError:
+        return {}
+    return {names[words[0]]: int(words[1]) / 1024 for words in lines if words[0] in names}
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -313,7 +325,7 @@ def main() -> None:
         if name not in sections:
             return
         start = time.monotonic()
-        memory.largest_mib = memory.total_mib = 0.0
+        memory.begin()
         share_s = max(LEAST_S, (end - start) * SHARES[name] / left)
         until, left = start + share_s, left - SHARES[name]
         try:
@@ -325,7 +337,10 @@ def main() -> None:
         results = report.rows[name]
         passed = results[-1]["at"] if results and "at" in results[-1] else time.monotonic() - start
         rate = {f"{name}_s": passed, f"{name}_per_hour": 3600 * len(results) / passed}
-        peak = {"largest_process_mib": memory.largest_mib, "all_processes_mib": memory.total_mib}
+        peak = {
+            "largest_process_mib": memory.largest["all"], "largest_process": memory.largest,
+            "all_processes_mib": memory.total_mib,
+        }  # fmt: skip
         report.write(**rate, **{f"{name}_memory": peak})
 
     with Evaluator(measured) as evaluator:
