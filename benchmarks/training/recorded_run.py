@@ -19,6 +19,7 @@ import yaml
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.files import read_json_lines
+from cudal1_ray.training.policy_assessment import FILE as POLICIES
 
 STEP = (
     "step_s",
@@ -48,6 +49,7 @@ def record(run: Path) -> dict[str, Any]:
         for file in sorted((run / "rollouts").glob("contrastive-*.parquet"))
         for row in pq.read_table(file).to_pylist()
     ]
+    rows = read_json_lines(run / "assessments.jsonl")
     steps = [{"step": row["step"], **_chosen(row, STEP)} for row in metrics if row["stage"] == "contrastive"]
     return {
         "sft": [
@@ -60,7 +62,8 @@ def record(run: Path) -> dict[str, Any]:
         "samples_by_third": [_counts(part) for part in _thirds(samples, len(steps))],
         "reasons": dict(Counter(reason for row in samples for reason in row["reasons"]).most_common()),
         "problems": _problems(samples),
-        "assessments": _assessments(read_json_lines(run / "assessments.jsonl")),
+        **({"assessments": _assessments(rows)} if rows else {}),
+        "assessed": _assessed(read_json_lines(run / POLICIES)),
     }
 
 
@@ -121,6 +124,32 @@ def _assessments(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for (stage, split), count in kinds.items()
     ]
+
+
+def _assessed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the figures of each policy that `cudal1 assess` assessed."""
+    groups: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["policy"], row["split"], row["exemplars"]), []).append(row)
+    result = []
+    for (policy, split, exemplars), group in groups.items():
+        right = [row for row in group if row["status"] == "accepted"]
+        result.append(
+            {
+                "policy": policy,
+                "split": split,
+                "exemplars": exemplars,
+                "samples": len(group),
+                "problems": len({row["problem_id"] for row in group}),
+                "accepted": len(right),
+                "with_own_kernel": sum(row["own_kernel"] for row in right),
+                "copies": sum(row["code_hash"] in row["exemplar_ids"] for row in right),
+                "faster_than_1.2": sum(row["speedup"] > 1.2 for row in right),
+                "best_speedup": round(max((row["speedup"] for row in right), default=0.0), 4),
+                "reasons": dict(Counter(reason for row in group for reason in row["reasons"]).most_common()),
+            }
+        )
+    return result
 
 
 def main() -> None:
