@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import paper_table
+import published_tables
 import yaml
 from result_figures import FIGURES
 
@@ -228,6 +229,8 @@ def pages() -> dict[Path, str]:
     }
     everything = {name: figures((name,), "https://results/") for name in FIGURES}
     everything["arms"] = paper_table.section()
+    for name, of in (("published", published_tables.measured), ("refused before", published_tables.refused_before)):
+        everything[name] = f"{table(*of())}\nFrom `{published_tables.source()}`.\n"
     results = replace_marked(ROOT / "docs" / "results.md", everything)
     files[ROOT / "docs" / "results.md"] = re.sub(r"\[([\w./-]+\.json)\]\(https://results/[^)]*\)", r"`\1`", results)
     files[ROOT / "README.md"] = replace_marked(ROOT / "README.md", {"front": front_table("benchmarks/results/")})

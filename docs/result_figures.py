@@ -121,18 +121,6 @@ def _repeat(content: Any) -> str:
     return f"{content['within_2%']} of {content['pairs']} pairs of passes"
 
 
-def _published(name: str) -> Callable[[Any], str]:
-    def text(content: Any) -> str:
-        summary = content["files"][name]["eager"]
-        ours, theirs = summary["measured"], summary["authors"]
-        return (
-            f"{ours['geomean']:.2f}x over the {summary['success']} accepted of {summary['published']}; authors "
-            f"{theirs['geomean']:.2f}x over {theirs['success']}"
-        )
-
-    return text
-
-
 def _overlap(content: Any) -> str:
     return f"{content['ratio']:.2f} times the steps per hour"
 
@@ -165,9 +153,19 @@ def _faster_problems(content: Any) -> str:
     return f"{problems['best_above_1.3']} of {problems['asked']} problems asked"
 
 
-def _held_out_by_policy(content: Any) -> str:
-    texts = [f"{name} {of['accepted']} of {of['samples']}" for name, of in sorted(content["assessed"].items())]
-    return "samples right: " + ", ".join(texts)
+def _by_policy(split: str, exemplars: bool) -> Callable[[Any], str]:
+    """Return a text of the samples right on a split: of the base model, and of the last policy of stage 3."""
+
+    def text(content: Any) -> str:
+        rows = [row for row in content["assessed"] if (row["split"], row["exemplars"]) == (split, exemplars)]
+        newest = max(row["policy"] for row in rows if row["policy"].startswith("contrastive"))
+        named = {"base": "base model", newest: f"after {int(newest.rpartition('-')[2])} steps"}
+        of = {row["policy"]: row for row in rows}
+        parts = [f"{name} {of[policy]['accepted']} of {of[policy]['samples']}" for policy, name in named.items()
+                 if policy in of]  # fmt: skip
+        return ", ".join(parts) + (f", {of[newest]['copies']} of these copies" if exemplars else "")
+
+    return text
 
 
 def _assessed(stage: str) -> Callable[[Any], str]:
@@ -182,7 +180,7 @@ def _assessed(stage: str) -> Callable[[Any], str]:
     return text
 
 
-CPU2, H100, H200 = "2 CPU cores", "H100", "H200"
+CPU2, H100, H200, H100_H200 = "2 CPU cores", "H100", "H200", "H100, then H200"
 FIGURES = {
     "learning": [
         Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", _of_stage("sft"), CPU2),
@@ -196,11 +194,20 @@ FIGURES = {
         Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),
     ],
     "kernelbench": [
-        Figure("Base model, 1.5 B: right with own kernels", "kernelbench-training/h100", _assessed("untrained"), H100),
-        Figure("After stage 1 on the corpus", "kernelbench-training/h100", _assessed("sft"), H100),
-        Figure("24 steps of stage 3: right with an own kernel", "kernelbench-stage3/h100", _right_own, H100),
-        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-stage3/h100", _faster_problems, H100),
-        Figure("Held out, without exemplars", "kernelbench-stage3/h200", _held_out_by_policy, H200),
+        Figure(
+            "Base model, 1.5 B: right with own kernels", "kernelbench-training/h100/assessments",
+            _assessed("untrained"), H100,
+        ),
+        Figure("After stage 1 on the corpus", "kernelbench-training/h100/assessments", _assessed("sft"), H100),
+        Figure("23 steps of stage 3: right with an own kernel", "kernelbench-training/h100/assessed", _right_own,
+               H100_H200),
+        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100/assessed", _faster_problems,
+               H100_H200),
+        Figure("Training problems, with exemplars", "kernelbench-training/h100/assessed", _by_policy("train", True),
+               H200),
+        Figure("Training problems, without", "kernelbench-training/h100/assessed", _by_policy("train", False), H200),
+        Figure("Held out, without exemplars", "kernelbench-training/h100/assessed", _by_policy("held_out", False),
+               H200),
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
@@ -221,19 +228,14 @@ FIGURES = {
             "A process per candidate, today's levels 1, 2", "evaluator-cost/h100/other_way_s",
             _levels("other_way"), H100,
         ),
-        Figure("A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200", _of_a_policy, H200),
+        Figure(
+            "A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200/today",
+            _of_a_policy, H200,
+        ),
         Figure("All 250 references of today's, from nothing", "evaluator-cost/h200/references_s", _references, H200),
         Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
         Figure(
             "A process per candidate: empty, full cache", "evaluator-throughput/h200/ratio_warm", _per_process, H200,
-        ),
-        Figure(
-            "CUDA-L1's published H100 kernels, geometric mean", "published-kernels/h200",
-            _published("cuda_l1_published_h100"), H200,
-        ),
-        Figure(
-            "CUDA-L1's published A100 kernels, geometric mean", "published-kernels/h200",
-            _published("cuda_l1_published_a100"), H200,
         ),
     ],
     "system": [

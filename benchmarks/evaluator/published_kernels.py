@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """The kernels that CUDA-L1's authors published, measured again, beside the authors' own figures.
 
-All pairs of each file are evaluated against each baseline asked for; verdicts are written as they come, and the same
-command goes on where a killed one stopped. Then the paper's table of each file, and why the rest was rejected.
+All pairs of each file are evaluated under each set of rules and against each baseline asked for; verdicts are written
+as they come, and the same command goes on where a killed one stopped. Then the paper's table of each file, and why the
+rest was rejected; with `--before`, what became of the candidates that an earlier result refused.
 
     python -m benchmarks.evaluator.published_kernels cuda_l1_published_a100.parquet cuda_l1_published_h100.parquet \
-        --device cuda
+        --device cuda --rules default kernelbench strict [--before RESULT.json]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 from collections import Counter
@@ -23,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.command_line import run_command
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_result, write_result
 from benchmarks.evaluator.common import evaluation_config, published_pairs, rows_of
 from cudal1_ray.analysis.statistics import describe
 from cudal1_ray.analysis.tables import format_speedup
@@ -106,6 +108,8 @@ def summarise(rows: list[dict[str, Any]], published: dict[str, float]) -> dict[s
         "published": len(rows),
         "degenerate": sorted(row["id"] for row in degenerate),
         "success": len(accepted),
+        "with_own_kernel": sum(row["own_kernel"] for row in accepted),
+        "flags": dict(Counter(flag.partition(":")[0] for row in accepted for flag in row["flags"]).most_common()),
         **held_together({row["id"]: row["credited_speedup"] for row in accepted}, published),
         "reasons": dict(Counter(reason for row in rejected for reason in row["reasons"]).most_common()),
         "rejected": {row["id"]: f"{', '.join(row['reasons'])}: {row['detail']}"[:300] for row in rejected},
@@ -113,6 +117,37 @@ def summarise(rows: list[dict[str, Any]], published: dict[str, float]) -> dict[s
             row["id"]: [row["speedup"], row["speedup_low"], row["speedup_high"], row["runtime_ms"], row["reference_ms"]]
             for row in accepted
         },
+    }
+
+
+def fates(before: dict[str, Any], now: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """Return by former reason what became of the candidates that an earlier result refused, against eager PyTorch.
+
+    Args:
+        before: metrics of the earlier result.
+        now: rows by rules and file.
+    """
+    former = {
+        (file, name): reason.partition(":")[0]
+        for file, summaries in (before["rules"]["default"] if "rules" in before else before)["files"].items()
+        for name, reason in summaries["eager"]["rejected"].items()
+    }
+    became = {
+        rules: {(file, row["id"]): row["verdict"] if row["verdict"] == "accepted" else row["reasons"][0]
+                for file, rows in files.items() for row in rows}
+        for rules, files in now.items()
+    }  # fmt: skip
+    return {
+        reason: {
+            "refused": sum(other == reason for other in former.values()),
+            **{
+                rules: dict(
+                    Counter(of[key] for key, other in former.items() if other == reason and key in of).most_common()
+                )
+                for rules, of in became.items()
+            },
+        }
+        for reason, _ in Counter(former.values()).most_common()
     }
 
 
@@ -140,24 +175,32 @@ def main() -> None:
     parser.add_argument("--rows", type=rows_of, default=slice(None), help="first:end:step")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--against", nargs="+", default=["eager"], choices=BASELINES)
+    parser.add_argument("--rules", nargs="+", default=["default"], help="presets of evaluation.rules")
+    parser.add_argument("--before", type=Path, default=None, help="result whose refused candidates are followed")
     parser.add_argument("--verdicts", type=Path, default=Path("runs/published"), help="folder of the verdicts' files")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--set", dest="overrides", nargs="+", default=[], metavar="evaluation.key=value")
     arguments = parser.parse_args()
     console, start = Console(), time.perf_counter()
-    result: dict[str, Any] = {"files": {}}
-    for file in arguments.published:
-        for against in arguments.against:
-            config = evaluation_config(arguments.device, [f"evaluation.against={against}", *arguments.overrides])
-            verdicts = arguments.verdicts / f"{file.stem}-{against}.jsonl"
-            summary = summarise(
-                evaluate_rows(file, arguments.rows, config, verdicts, console), authors(file, arguments.rows, against)
-            )
-            result["files"].setdefault(file.stem, {})[against] = summary
-            print_summary(file.stem, against, summary, console)
-            result["minutes"] = (time.perf_counter() - start) / 60
-            if arguments.out:
-                write_result(arguments.out, result, vars(arguments))
+    result: dict[str, Any] = {"rules": {}}
+    by_rules: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    before = read_result(arguments.before)["metrics"] if arguments.before else None
+    for rules, file, against in itertools.product(arguments.rules, arguments.published, arguments.against):
+        overrides = [f"evaluation/rules={rules}", f"evaluation.against={against}", *arguments.overrides]
+        config = evaluation_config(arguments.device, overrides)
+        verdicts = arguments.verdicts / f"{file.stem}-{rules}-{against}.jsonl"
+        rows = evaluate_rows(file, arguments.rows, config, verdicts, console)
+        if against == "eager":
+            by_rules.setdefault(rules, {})[file.stem] = rows
+        summary = summarise(rows, authors(file, arguments.rows, against))
+        files = result["rules"].setdefault(rules, {"files": {}})["files"]
+        files.setdefault(file.stem, {})[against] = summary
+        print_summary(f"{file.stem}, rules={rules},", against, summary, console)
+        result["minutes"] = (time.perf_counter() - start) / 60
+        if before is not None:
+            result["refused_before"] = {"result": arguments.before.name, "reasons": fates(before, by_rules)}
+        if arguments.out:
+            write_result(arguments.out, result, vars(arguments))
 
 
 if __name__ == "__main__":
