@@ -8,7 +8,6 @@ an error.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
+from cudal1_ray.actors.causes import cause_of
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, MethodCall, Timed
 
@@ -25,10 +25,6 @@ logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  #
 
 
 CLOSE_TIMEOUT_S = 5.0
-# Characters of an exception's message; vLLM's on lengths have about 400.
-LONGEST_CAUSE = 600
-# The line of a traceback that names its exception.
-_EXCEPTION_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception)\b(: |$)")
 
 
 class FleetLost(ActorsLost):
@@ -169,13 +165,3 @@ class Fleet:
         self._check(fresh)
         self._manager.add_actors([fresh])
         return cause
-
-
-def cause_of(error: BaseException) -> str:
-    """Return in one line what happened, without the stack: its last exception, or its last line."""
-    if isinstance(error, ray.exceptions.OutOfMemoryError):  # whose last line is an address of Ray's documentation
-        return "the machine ran out of memory, and Ray ended it; free memory, or lower a role's count"
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    named = [i for i, line in enumerate(lines) if _EXCEPTION_LINE.match(line)]
-    message = " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:])) or "no message"
-    return f"{type(error).__name__}: {message[:LONGEST_CAUSE]}"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from cudal1_ray.actors.causes import cause_of
 from cudal1_ray.actors.config import RoleConfig
-from cudal1_ray.actors.fleet import cause_of
 from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.rollout import RolloutConfig
+from cudal1_ray.uncollected import uncollected
 
 if TYPE_CHECKING:
     from cudal1_ray.learning import Learner
@@ -58,7 +59,8 @@ class LearnerActor(FleetMember):
         rendezvous: tuple[str, int],
         seed: int,
     ) -> None:
-        from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
+        with uncollected():
+            from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
 
         self._learner = Learner(
             config, policy, model_path, rank=self._rank, world_size=world_size, rendezvous=rendezvous, seed=seed

@@ -10,9 +10,10 @@ import time
 import pytest
 import ray
 
+from cudal1_ray.actors.causes import cause_of
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
-from cudal1_ray.actors.fleet import Fleet, FleetLost, cause_of
+from cudal1_ray.actors.fleet import Fleet, FleetLost
 from cudal1_ray.actors.member import FleetMember, MethodCall
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.evaluation import EvaluationConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -53,17 +54,26 @@ def place(parts: list[str]) -> str:
     return ".".join(parts[1:3]) if parts[2:3] == ["config"] else parts[1]
 
 
-def imports() -> dict[str, set[str]]:
-    """Return what each package imports: packages here by name, others by their first name."""
-    graph: dict[str, set[str]] = {}
+@functools.cache
+def modules() -> dict[str, set[str]]:
+    """Return what each module imports, by dotted names."""
+    read = {}
     for path in ROOT.rglob("*.py"):
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith(DATA) or name == "__init__.py":
-            continue
-        parts = ["cudal1_ray", *name.removesuffix(".py").split("/")]
-        targets = graph.setdefault(place(parts), set())
-        for module in imported(ast.parse(path.read_text()), parts[:-1]):
-            first, *rest = module.split(".")
+        if not name.startswith(DATA) and name != "__init__.py":
+            parts = ["cudal1_ray", *name.removesuffix(".py").split("/")]
+            read[".".join(parts)] = set(imported(ast.parse(path.read_text()), parts[:-1]))
+    return read
+
+
+@functools.cache
+def packages() -> dict[str, set[str]]:
+    """Return what each package imports: packages here by name, others by their first name."""
+    graph: dict[str, set[str]] = {}
+    for importer, names in modules().items():
+        targets = graph.setdefault(place(importer.split(".")), set())
+        for name in names:
+            first, *rest = name.split(".")
             if first != "cudal1_ray":
                 targets.add(first)
             elif rest:
@@ -71,11 +81,19 @@ def imports() -> dict[str, set[str]]:
     return {name: targets - {name} for name, targets in graph.items()}
 
 
-GRAPH = imports()
+def reached(module: str) -> set[str]:
+    """Return the dotted names that a module imports, itself or by other modules of the project."""
+    names: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in modules()[waiting.pop()] - names:
+            names.add(name)
+            waiting += [own for own in (name, name.rpartition(".")[0]) if own in modules()]
+    return names
 
 
 def test_ray_when_it_is_imported_is_in_actors_serving_or_training():
-    assert {name for name, targets in GRAPH.items() if "ray" in targets} == WITH_RAY
+    assert {name for name, targets in packages().items() if "ray" in targets} == WITH_RAY
 
 
 def test_private_part_of_ray_when_it_is_used_has_a_comment():
@@ -93,15 +111,26 @@ def test_private_part_of_ray_when_it_is_used_has_a_comment():
 
 @pytest.mark.parametrize("folder", FORBIDDEN)
 def test_package_when_the_guide_forbids_an_import_does_without(folder):
-    targets = GRAPH[folder] | GRAPH.get(f"{folder}.config", set())
+    targets = packages()[folder] | packages().get(f"{folder}.config", set())
     assert targets and not targets & FORBIDDEN[folder]
 
 
+def test_module_when_it_has_an_actor_of_a_fleet_does_without_rllib():
+    """RLlib is two CPU seconds of imports, for the driver's fleets only."""
+    actors = [
+        path for path in (ROOT / "actors").glob("*.py") if re.search(r"^class \w+\(FleetMember", path.read_text(), re.M)
+    ]
+    assert {path.stem for path in actors} >= {"evaluation", "exemplars", "learner", "rollout_member"}
+    for path in actors:
+        assert not [name for name in reached(f"cudal1_ray.actors.{path.stem}") if name.startswith("ray.rllib")], path
+    assert "ray.rllib.utils.actor_manager.FaultTolerantActorManager" in reached("cudal1_ray.training.crew")
+
+
 def test_packages_when_sorted_by_imports_have_no_circle():
-    own = {name: targets & GRAPH.keys() for name, targets in GRAPH.items()}
+    own = {name: targets & packages().keys() for name, targets in packages().items()}
     for name, targets in own.items():
         targets -= {f"{name}.config"}  # a package and its schema are one where the package itself is meant
-    assert set(TopologicalSorter(own).static_order()) == GRAPH.keys()
+    assert set(TopologicalSorter(own).static_order()) == packages().keys()
 
 
 def folders(top: Path, pattern: str) -> set[str]:
