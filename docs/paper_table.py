@@ -62,9 +62,10 @@ def _winners() -> list[str]:
         for file in sorted((FOLDER / subject).glob("*winners*.parquet")):
             rows = pq.read_table(file, schema=WINNERS).to_pylist()
             devices = ", ".join(sorted({row["device"] for row in rows if row["device"]}))
+            sizes = ", ".join(sorted({row["sizes"] for row in rows}))
             name = file.relative_to(FOLDER).as_posix()
             heads = ["against", "winners measured", "faster", "median"]
-            parts.append(f"The fastest own kernel of each problem, {devices}, `{name}`:\n")
+            parts.append(f"The fastest own kernel of each problem, {devices}, sizes {sizes}, `{name}`:\n")
             parts.append("\n".join(markdown_lines(heads, summary_rows(rows))) + "\n")
             if problem_ids and any(row["baselines"] for row in rows):
                 count = sum(beats_all(row) for row in rows)

@@ -20,7 +20,6 @@ from benchmarks.paper.records import read_arms
 from cudal1_ray.analysis.run_data import degenerate_problems, is_void
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.techniques import find_techniques
-from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
@@ -80,7 +79,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
         "samples": len(rollouts),
         "problems": sorted({row["problem_id"] for row in rollouts}),
         "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
-        "assessed": _assessed([row for row in rows if not is_void(row)], learnt_kernels(settings["sft"]["corpus"])),
+        "assessed": _assessed([row for row in rows if not is_void(row)], kernels_of(settings["sft"]["corpus"])),
         "void": sum(is_void(row) for row in rows),
         "degenerate": sorted(degenerate_problems(rows)),
         "curve": learning_curve(counted),
@@ -131,14 +130,15 @@ def _assessed(rows: list[dict[str, Any]], learnt: Mapping[str, Sequence[str]]) -
 
 
 @cache
-def learnt_kernels(corpus: str) -> dict[str, list[str]]:
-    """Return the kernels of a corpus by problem; none where there is no such corpus on this machine."""
+def kernels_of(corpus: str) -> dict[str, list[str]]:
+    """Return the kernels of a corpus by problem.
+
+    Raises:
+        UserError: there is no such corpus on this machine.
+    """
     kernels: dict[str, list[str]] = defaultdict(list)
-    try:
-        for entry in read_corpus(corpus) if corpus else ():
-            kernels[entry.problem_id].append(entry.code)
-    except UserError:
-        return {}
+    for entry in read_corpus(corpus):
+        kernels[entry.problem_id].append(entry.code)
     return dict(kernels)
 
 

@@ -6,20 +6,22 @@
     cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda RULES
     cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile RULES      and so on
     python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet eager.jsonl compile.jsonl
+    python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet paper-sizes.jsonl \
+        --sizes paper --out benchmarks/results/arms/winners-h100-paper.parquet       likewise from another device
     python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
 
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
-wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was given, and the reference's own
-operators are none. The rules that a run was trained under hold for its winners: where they let a candidate do without
-a kernel of its own, a winner may; `manifest` prints them as the settings (RULES) that measure the winners under them
-again. The problems themselves are not in the data set: their texts belong to KernelBench.
+wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was given, under other names too, and the
+reference's own operators are none. The rules that a run was trained under hold for its winners: where they let a
+candidate do without a kernel of its own, a winner may; `manifest` prints them as the settings (RULES) that measure the
+winners under them again. The problems themselves are not in the data set: their texts belong to KernelBench.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +32,7 @@ import yaml
 
 from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS
-from benchmarks.paper.measured import arm_runs
+from benchmarks.paper.measured import arm_runs, kernels_of
 from benchmarks.paper.records import recorded_rules, rule_settings
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
@@ -39,7 +41,8 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines, replacing, write_atomically
-from cudal1_ray.problems import load_problems, read_corpus
+from cudal1_ray.problems import load_problems
+from cudal1_ray.source.anonymous import same_except_names
 
 SCHEMA = pa.schema(
     [
@@ -72,7 +75,7 @@ def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -
     Raises:
         UserError: no run of the arms has begun.
     """
-    corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
+    kernels = kernels_of(corpus)
     with opened_tables(runs) as folders:
         arms_begun = [run for folder in folders for run in arm_runs(folder) if run.arm in arms]
         if not arms_begun:
@@ -80,14 +83,14 @@ def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -
         return best_of_each_problem(
             row | {"arm": run.arm, "seed": int(run.seed)}
             for run in arms_begun
-            for row in _candidates(run.folder, ARMS[run.arm].stage, corpus_ids)
+            for row in _candidates(run.folder, ARMS[run.arm].stage, kernels)
         )
 
 
 def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
     """Return the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
-    corpus_ids = {exemplar_id(entry.problem_id, entry.code) for entry in read_corpus(corpus)}
-    return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive", corpus_ids))
+    rows = _candidates(run, "contrastive", kernels_of(corpus))
+    return best_of_each_problem(row | {"arm": run.name} for row in rows)
 
 
 def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -100,8 +103,12 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
     return sorted(best.values(), key=lambda row: -row["speedup"])
 
 
-def _candidates(run: Path, stage: str, corpus_ids: set[str]) -> list[dict[str, Any]]:
-    """Return what a run's policy wrote itself and was accepted, with an own kernel unless the run's rules need none."""
+def _candidates(run: Path, stage: str, kernels: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return what a run's policy wrote itself and was accepted, with an own kernel unless the run's rules need none.
+
+    Args:
+        kernels: those of a corpus by problem, which no winner is, under other names neither.
+    """
     rules = recorded_rules(run)
     any_kernel = rules.get("own_kernel") == "any"
     sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
@@ -115,7 +122,7 @@ def _candidates(run: Path, stage: str, corpus_ids: set[str]) -> list[dict[str, A
             if row["copied"] or row["degenerate"] or "same_operations" in (row.get("flags") or ()):
                 continue
             identity = exemplar_id(row["problem_id"], row["code"])
-            if identity not in corpus_ids:
+            if not any(same_except_names(row["code"], code) for code in kernels.get(row["problem_id"], ())):
                 reference = references.get(row["problem_id"], "")
                 techniques = [technique.name for technique in find_techniques(row["code"], reference)]
                 extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
@@ -224,23 +231,27 @@ def _block(title: str, fence: str, text: str) -> list[str]:
     return ["", f"**{title}**", "", *([fence] if fence else []), text.strip(), *(["```"] if fence else []), ""]
 
 
-def with_verdicts(rows: list[dict[str, Any]], files: list[Path]) -> list[dict[str, Any]]:
+def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = "") -> list[dict[str, Any]]:
     """Return the rows with the manifest's verdicts: speedups against eager, and against other baselines.
 
-    A candidate that was rejected is left out.
+    A candidate that was rejected is left out. A baseline that a reference cannot be measured as has no speedup; the
+    candidate stays.
+
+    Args:
+        sizes: those of the problems that were measured; empty: as the rows have them.
     """
     verdicts = [row for file in files for row in read_json_lines(file)]
-    rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted"}
+    rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted" and row["against"] == "eager"}
     kept = []
     for row in rows:
         if row["problem_id"] in rejected:
             continue
-        winner, baselines = dict(row), dict(row["baselines"] or ())
+        winner, baselines = row | {"sizes": sizes or row["sizes"]}, {} if sizes else dict(row["baselines"] or ())
         for verdict in (verdict for verdict in verdicts if str(verdict["id"]) == row["problem_id"]):
             if verdict["against"] == "eager":
                 winner |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
                 winner["device"] = verdict["hardware"]
-            else:
+            elif verdict["verdict"] == "accepted":
                 baselines[verdict["against"]] = float(verdict["speedup"])
         kept.append(winner | {"baselines": list(baselines.items())})
     return kept
@@ -268,6 +279,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     merge = commands.add_parser("verdicts")
     merge.add_argument("winners", type=Path)
     merge.add_argument("verdicts", type=Path, nargs="+")
+    merge.add_argument(
+        "--out", type=Path, help="a data set of its own, of another device for example (default: the same)"
+    )
+    merge.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
     arguments, rest = parser.parse_known_args(argv)
     add_later_arguments(parser, arguments, rest)
     if arguments.command == "export":
@@ -290,9 +305,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_atomically(arguments.out, cases(rows, arguments.overrides, arguments.count))
         print(f"{arguments.out}: {min(arguments.count, len(rows))} of {len(rows)} rows")
     else:
-        kept = with_verdicts(rows, arguments.verdicts)
-        write(kept, arguments.winners)
-        print(f"{arguments.winners}: {len(kept)} rows hold, {len(rows) - len(kept)} were rejected and left")
+        kept = with_verdicts(rows, arguments.verdicts, arguments.sizes)
+        write(kept, out := arguments.out or arguments.winners)
+        print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were rejected and left")
 
 
 if __name__ == "__main__":

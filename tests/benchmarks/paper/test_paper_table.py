@@ -115,13 +115,24 @@ def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_b
     (kept,) = winners.with_verdicts(rows, [tmp_path / "v.jsonl"])
     assert (kept["speedup"], kept["device"], kept["baselines"]) == (3.0, "GPU", [("compile", 1.5)])
     assert math.isclose(kept["speedup_low"], 3.0)
+    failed = {"id": lines[0]["id"], "verdict": "rejected", "against": "cuda_graph"}
+    write_lines(tmp_path / "v.jsonl", [again[0] | {"hardware": "other"}, failed])
+    winners.write([kept], tmp_path / "w.parquet")
+    out = tmp_path / "other.parquet"
+    winners.main(
+        ["verdicts", *map(str, (tmp_path / "w.parquet", tmp_path / "v.jsonl")), "--sizes", "paper", "--out", str(out)]
+    )
+    (other,) = winners.pq.read_table(out).to_pylist()
+    assert (other["device"], other["sizes"], other["baselines"], kept["device"]) == ("other", "paper", [], "GPU")
 
 
 def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     first = winners.export([runs], ["bucket"])[0]
     file = tmp_path / "corpus" / first["problem_id"] / "given.py"
     file.parent.mkdir(parents=True)
-    file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{first["code"]}')
+    renamed = first["code"].replace("(self, x)", "(self, tensor)").replace("x *", "tensor *")
+    assert renamed != first["code"]
+    file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{renamed}')
     rows = winners.export([runs], ["bucket"], corpus=str(tmp_path / "corpus"))
     assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
 
