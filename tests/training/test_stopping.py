@@ -76,7 +76,6 @@ def test_run_when_it_has_to_end_at_a_look_in_between_saves_the_step_before(tmp_p
 WAITING = """
 import os, signal, threading, time
 import ray
-from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stopping import Stopper
 
 @ray.remote
