@@ -293,7 +293,8 @@ def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
     """Return whether trials with different inputs all give the same outputs, so that nothing could be optimised."""
     first, *others = trials
     return bool(others and first) and all(
-        _alike(_wide(a), _wide(b)) for other in others for a, b in zip(first, other, strict=True)
+        len(other) == len(first) and all(_alike(_wide(a), _wide(b)) for a, b in zip(first, other, strict=True))
+        for other in others
     )
 
 

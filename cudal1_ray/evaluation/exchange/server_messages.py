@@ -9,8 +9,9 @@ from msgspec import Struct
 
 # Failures that a process may report of itself; any other kind in an answer is forged.
 OwnFailure = Literal[
-    "runtime_error", "memory_limit", "resource_exhaustion", "compile_error", "lazy_tensor", "missing_model"
-]
+    "runtime_error", "memory_limit", "resource_exhaustion", "compile_error", "lazy_tensor", "missing_model",
+    "output_dtype",
+]  # fmt: skip
 
 
 class Failure(Struct):

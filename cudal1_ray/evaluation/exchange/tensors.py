@@ -35,7 +35,8 @@ _index_select, _view, _item_bytes = torch.Tensor.index_select, torch.Tensor.view
 _is_lazy_copy = torch._C._is_cow_tensor
 # Attributes, too: a subclass may define others, which compute when they are read.
 layout_of, _dtype_of, _device_of = (getattr(torch.Tensor, name).__get__ for name in ("layout", "dtype", "device"))
-_is_cpu_of, _own_of = torch.Tensor.is_cpu.__get__, vars(torch.Tensor)["__dict__"].__get__
+_is_cpu_of, _is_nested_of = torch.Tensor.is_cpu.__get__, torch.Tensor.is_nested.__get__
+_own_of = vars(torch.Tensor)["__dict__"].__get__
 _device_type_of = torch.device.type.__get__
 _OWN_NAMES = frozenset(dir(torch.Tensor)) - {"__dict__", "grad", "_backward_hooks"}
 
@@ -100,11 +101,7 @@ def aligned(offset: int) -> int:
 
 
 def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """Return a trusted tensor's description; `keep_strides` preserves an unusual memory layout. Raise ValueError for a
-    tensor that cannot be sent.
-    """
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"a tensor of layout {tensor.layout}, which is not supported")
+    """Return a trusted tensor's description; `keep_strides` preserves an unusual memory layout."""
     shape = tuple(tensor.shape)
     strides: tuple[int, ...] = ()
     if keep_strides and not tensor.is_contiguous() and tensor.numel() and 0 not in tensor.stride():
@@ -113,13 +110,22 @@ def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> Tensor
     return TensorSpec(spec.dtype, shape, strides, offset, spec.expected_nbytes(), spec.device)
 
 
+def special_form(tensor: torch.Tensor) -> str:
+    """Return the form of a tensor whose values cannot be handed over and compared; empty for any other."""
+    if layout_of(tensor) is not torch.strided:
+        return f"a tensor of layout {layout_of(tensor)}"
+    if _is_nested_of(tensor):
+        return "a nested tensor"
+    return "" if _dtype_of(tensor) in DTYPE_NAMES else f"a tensor of {_dtype_of(tensor)}"
+
+
 def plain_tensor(value: Any) -> str:
     """Return why a value is no plain dense tensor, empty where it is one; a subclass may compute when it is read."""
     kind = _type(value)
     if kind is not _Tensor and kind is not _Parameter:
         return f"a {kind.__name__}"
-    if layout_of(value) is not torch.strided:
-        return f"a tensor of layout {layout_of(value)}"
+    if form := special_form(value):
+        return form
     if _is_lazy_copy(value):
         return "a copy that is made only when it is read"
     if any(name in _OWN_NAMES for name in _own_of(value)):  # other attributes are Dynamo's notes, and harmless

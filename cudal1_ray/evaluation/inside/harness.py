@@ -20,8 +20,9 @@ import torch
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed
 from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, place_of
-from cudal1_ray.evaluation.exchange.server_messages import Failure, operation
+from cudal1_ray.evaluation.exchange.server_messages import Failure, OwnFailure, operation
 from cudal1_ray.evaluation.exchange.tensors import (
+    DTYPE_NAMES,
     Region,
     Row,
     TensorSpec,
@@ -56,7 +57,7 @@ from cudal1_ray.evaluation.sandbox.seccomp import install_no_process_filter
 
 _isinstance, _type, _len = isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
-_numel, _size = torch.Tensor.numel, torch.Tensor.size
+_numel, _size, _dtype_of = torch.Tensor.numel, torch.Tensor.size, torch.Tensor.dtype.__get__
 _Tensor = torch.Tensor
 _operation = operation
 
@@ -70,7 +71,7 @@ MISSING_MODEL = Failure("the code defines no class ModelNew", "missing_model")
 
 
 class _NotPlain(Exception):
-    """An output contains a tensor that is not plain."""
+    """An output contains a tensor that is not plain; its argument is the answer."""
 
 
 class Contestant:
@@ -346,9 +347,10 @@ def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
     """Return an output's nesting and its tensors; raise `_NotPlain` where one of them is no plain tensor."""
     tensors: list[Any] = []
     structure = structure_of(output, tensors)
-    for tensor in tensors:
+    for number, tensor in enumerate(tensors):
         if wrong := plain_tensor(tensor):
-            raise _NotPlain(f"the output is {wrong}")
+            kind: OwnFailure = "lazy_tensor" if _dtype_of(tensor) in DTYPE_NAMES else "output_dtype"
+            raise _NotPlain(Failure(f"output {number} is {wrong}", kind))
     return structure, tensors
 
 
@@ -384,7 +386,7 @@ def serve(contestant: Contestant) -> None:
         except ChannelClosed:
             os._exit(0)
         except _NotPlain as wrong:
-            answer = Failure(str(wrong), "lazy_tensor")
+            answer = wrong.args[0]
         except BaseException as error:  # a candidate's sys.exit is an error like any other
             answer = failure(error)
         try:

@@ -15,7 +15,7 @@ import torch
 
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import Channel
-from cudal1_ray.evaluation.exchange.tensors import Row
+from cudal1_ray.evaluation.exchange.tensors import Row, special_form
 from cudal1_ray.evaluation.inside import input_kinds
 from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
 from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments, with_plain_values_of
@@ -132,7 +132,10 @@ class Maker(Contestant):
                 lengthen_written_out(self.model, generator, hold)
             self.model = self.model.to(self.device_name)
             try:
-                native = self._run(self.model, self._on_device(self._own(seed + 1)), 7)
+                inputs = self._own(seed + 1)
+                _require_plain("get_inputs()", inputs)
+                native = self._run(self.model, self._on_device(inputs), 7)
+                _require_plain("forward", native)
                 usable = finite(native) and not (hold and self._is_inexact(native, seed + 1))
             except Exception as error:  # weights that do not suit the model, such as a matrix no longer definite
                 self._raise_shortage(error)
@@ -259,7 +262,14 @@ class Maker(Contestant):
     def _own(self, seed: int) -> Any:
         """Return the problem's inputs, with the numbers and texts of the first draw, which candidates receive."""
         drawn = self._drawn(seed)
-        return drawn if self._first is None else with_plain_values_of(drawn, self._first)
+        if self._first is None:
+            return drawn
+        counts = len(tensors_in(self._first)), len(tensors_in(drawn))
+        if counts[0] != counts[1]:
+            raise TypeError(
+                "get_inputs() gives {} tensors, and {} in another call; let it give as many".format(*counts)
+            )
+        return with_plain_values_of(drawn, self._first)
 
     def _drawn(self, seed: int) -> Any:
         """Return inputs drawn on the device itself if the problem allows it: drawing gigabytes elsewhere takes long."""
@@ -360,6 +370,12 @@ class _Optional:
         if isinstance(error, Exception):
             self._check(error)
         return isinstance(error, Exception)
+
+
+def _require_plain(function: str, value: Any) -> None:
+    """Raise TypeError where a problem's function gives a tensor that is not supported."""
+    for form in filter(None, map(special_form, tensors_in(value))):
+        raise TypeError(f"{function} gives {form}, which is not supported; let it give dense tensors")
 
 
 def _packed_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
