@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations_with_replacement
 from operator import is_
 from typing import Any
 
@@ -149,24 +150,32 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
 
 
 def _along(draws: list[torch.Tensor], of_rows: Property) -> tuple[Property, ...]:
-    """Return a property of rows once for every axis along which all draws have it."""
-    return tuple(partial(_holds, of_rows, axis) for axis in _axes(draws, of_rows))
+    """Return a property of rows once for every axis, or adjacent axes together, along which all draws have it."""
+    return tuple(partial(_holds, of_rows, axes) for axes in sorted(_axes(draws, of_rows, together=True)))
 
 
-def _axes(draws: list[torch.Tensor], of_rows: Property) -> set[int]:
-    axes = range(draws[0].dim())
-    return {axis for axis in axes if _all([draw.movedim(axis, -1) for draw in draws], of_rows)}
+def _axes(draws: list[torch.Tensor], of_rows: Property, *, together: bool = False) -> set[tuple[int, int]]:
+    """Return the axes, as the first and the last of adjacent ones, along which all draws have a property of rows."""
+    together = together and all(draw.is_contiguous() for draw in draws)  # others would be copied
+    spans = combinations_with_replacement(range(draws[0].dim()), 2 if together else 1)
+    both = [(span[0], span[-1]) for span in spans]
+    return {axes for axes in both if _all([_rows(draw, *axes) for draw in draws], of_rows)}
 
 
-def _holds(of_rows: Property, axis: int, tensor: torch.Tensor) -> bool:
-    return of_rows(tensor.movedim(axis, -1))
+def _rows(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    """Return the tensor with its axes from `first` to `last` as one, which lies last."""
+    return tensor.flatten(first, last).movedim(first, -1)
+
+
+def _holds(of_rows: Property, axes: tuple[int, int], tensor: torch.Tensor) -> bool:
+    return of_rows(_rows(tensor, *axes))
 
 
 def _orders(draws: list[torch.Tensor]) -> tuple[Property, ...]:
     """Return the orders that all draws have, along whichever axis; what never changes along an axis has none there."""
     rising, falling = _axes(draws, _rises), _axes(draws, _falls)
-    orders = [partial(_holds, _rises, axis) for axis in sorted(rising - falling)]
-    return (*orders, *(partial(_holds, _falls, axis) for axis in sorted(falling - rising)))
+    orders = [partial(_holds, _rises, axes) for axes in sorted(rising - falling)]
+    return (*orders, *(partial(_holds, _falls, axes) for axes in sorted(falling - rising)))
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:

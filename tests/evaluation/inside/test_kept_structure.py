@@ -204,6 +204,21 @@ CASES = {
         "return torch.relu_(x + shift[0])",
         "return torch.relu_(x + 0.3)",
     ),
+    "shares of images": pair(
+        "x, shares",
+        "return [torch.randn(6, 16, 16, 3), torch.rand(6, 256, 3).softmax(1).view(6, 16, 16, 3)]",
+        "return (x * shares).sum((1, 2)) / shares.sum((1, 2))",
+        "return (x * shares).sum((1, 2))",
+        "return x.mean((1, 2))",
+    ),
+    "shares of rows and columns": pair(
+        "x, shares",
+        "shares = torch.rand(32, 32) + 0.1\nfor axis in [0, 1] * 20:\n    shares /= shares.sum(axis, keepdim=True)\n"
+        "return [torch.randn(32, 32), shares]",
+        "return (x @ shares) / shares.sum(0) + shares.sum(1)",
+        "return x @ shares + 1.0",
+        "return x.mean(-1, keepdim=True) + 1.0 + 0.0 * x",
+    ),
     "shares": pair(
         "x, weights",
         "return [torch.randn(32, 16, 24), torch.rand(32, 16).softmax(-1)]",
