@@ -3,7 +3,8 @@
 
 One run, one crew of actors: blocks of steps with the one and the other setting alternate, ABBA, so that the policy, its
 exemplars and whatever else the machine does are the same for both. The first and the last step of a block, in which the
-pipeline fills and drains, do not count. Idle shares are of the members' time, between the steps that count.
+pipeline fills and drains, do not count. Idle shares are of the members' time, between the steps that count. Ctrl-C or
+SIGTERM ends it with the pairs of blocks that are done.
 
 On a CPU, from a finished run, or from one that is trained for it first (some minutes more):
 
@@ -43,6 +44,7 @@ from cudal1_ray.training.roles import ROLES, idle_over_steps
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_stage
+from cudal1_ray.training.stopping import Stopper
 from cudal1_ray.training.train import open_session
 
 EARLIER_STAGES = ("sft", "self_supervised")
@@ -133,6 +135,7 @@ def measure(config: Config, blocks: int, steps: int, warm_up: int, console: Cons
     problems, run = load_problems(config.problems), RunFolder.open(config)
     prepare_run(config, run, problems, "contrastive")
     connect(config.cluster)
+    Stopper().listen()  # SIGTERM ends the blocks as Ctrl-C does: a background process has no Ctrl-C
     with (
         Progress(config.name, str(run.path), console) as progress,
         open_session(config, run, problems, "contrastive", progress) as session,
