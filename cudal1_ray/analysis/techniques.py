@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from cudal1_ray.analysis.run_data import credited_speedup, is_accepted
@@ -117,7 +118,7 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
     candidate = read_operations(code)
     if candidate is None or not candidate.has_model:
         return ()
-    base = read_operations(reference) if reference else None
+    base = _read_reference(reference) if reference else None
     techniques: dict[str, Technique] = {}
     for patterns, text_of in ((_PYTHON_PATTERNS, "python_text"), (_CUDA_PATTERNS, "cuda_text")):
         for name, pattern in patterns.items():
@@ -131,6 +132,12 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
         for technique in _by_comparison(candidate, base):
             techniques.setdefault(technique.name, technique)
     return tuple(techniques[name] for name in TECHNIQUES if name in techniques)
+
+
+@lru_cache(maxsize=512)  # KernelBench has 270 problems
+def _read_reference(source: str) -> Operations | None:
+    """Return what `read_operations` does of a reference, which a report compares with many candidates."""
+    return read_operations(source)
 
 
 def _by_comparison(candidate: Operations, base: Operations) -> Iterable[Technique]:
