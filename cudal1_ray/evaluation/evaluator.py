@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -18,21 +17,19 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
-from cudal1_ray.evaluation.correctness.observation import SameOperationsSeen, fields_of
 from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
 from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom
 from cudal1_ray.evaluation.opening.open_problems import OpenProblems
 from cudal1_ray.evaluation.opening.references import Machinery, Redrawn, References
-from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
+from cudal1_ray.evaluation.opening.session import ProblemFault
 from cudal1_ray.evaluation.screening.construction import Screening
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.sharing.cores import shared_cores
 from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
 from cudal1_ray.evaluation.sharing.turns import Turns
-from cudal1_ray.evaluation.timing.measurement import Measurement
-from cudal1_ray.evaluation.verdict import ACCEPTED, Verdict, candidate_hash
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.problems import Problem
 
 # Most bytes of the device's memory that torch keeps reserved from candidate to candidate.
@@ -158,33 +155,16 @@ class Evaluator(Closable):
     def _attempt(
         self, problem: Problem, code: str, extensions: Extensions, best_speedup: float, *, has_room: bool
     ) -> Verdict:
-        """Open the problem, and evaluate the candidate."""
+        """Open the problem; check, time and scrutinise the candidate on it."""
         try:
             session = self._problems.session(problem, has_room=has_room)
-            return self._measure(session, code, extensions, best_speedup)
+            candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
+            return candidate.verdict(best_speedup)
         except ProblemFault as fault:
             return Verdict.rejected(problem.problem_id, fault.reason, fault.detail)
         finally:
             self._give_memory_back(_KEPT_BYTES)
             self._problems.give_up_references()
-
-    def _measure(self, session: ProblemSession, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Check and time the candidate on the opened problem; measure a large speedup again."""
-        candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
-        reason, detail = "", ""
-        try:
-            figures = _figures(candidate.run(best_speedup))
-        except (ProblemFault, Misbehaviour) as error:
-            reason, detail = error.reason, error.detail
-            figures = {"reference_ms": session.reference_ms}
-        except SameOperationsSeen as seen:
-            detail = str(seen)
-            figures = {"runtime_ms": session.reference_ms, "reference_ms": session.reference_ms}
-            figures |= _credited(1.0, 1.0, 1.0)
-        figures |= fields_of(candidate.observed, session.observed)
-        if reason:
-            return Verdict.rejected(session.problem_id, reason, detail, **figures)
-        return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
 
     def _give_memory_back(self, most: int) -> None:
         """Release torch's cached memory on the device if more than `most` bytes are reserved."""
@@ -198,18 +178,3 @@ class Evaluator(Closable):
         self._turns.close()
         self._cores.close()
         self._screening.close()
-
-
-def _figures(measured: Measurement) -> dict[str, Any]:
-    """Return the fields of an accepted candidate's verdict."""
-    interval = measured.interval
-    names = ("runtime_ms", "reference_ms", "timed_runs", "bucket_speedups", "processes", "device_speedup", "remeasured")
-    return (
-        {name: getattr(measured, name) for name in names}
-        | _credited(interval.ratio, interval.low, interval.high)
-        | {"confirmed_on": "same_device" if measured.remeasured else ""}
-    )
-
-
-def _credited(speedup: float, low: float, high: float) -> dict[str, float]:
-    return {"speedup": speedup, "speedup_low": low, "speedup_high": high, "credited_speedup": speedup}

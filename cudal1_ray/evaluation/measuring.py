@@ -1,13 +1,21 @@
-"""One candidate on an open problem: correctness, timing, and a second measurement of large speedups."""
+"""One candidate on an open problem: its correctness, its timing, the scrutiny of what it seems to gain, its verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from cudal1_ray.evaluation.compiling.compiler import Extensions
-from cudal1_ray.evaluation.correctness.observation import Observation, observe, profile, refuse_by_rules
+from cudal1_ray.evaluation.correctness.observation import (
+    Observation,
+    SameOperationsSeen,
+    fields_of,
+    observe,
+    profile,
+    refuse_by_rules,
+)
 from cudal1_ray.evaluation.correctness.trials import Correctness, comparison_turn, settle
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.host.timed_contestant import ReferenceFailed, TimedContestant
@@ -21,17 +29,14 @@ from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S
 from cudal1_ray.evaluation.timing.estimate import TimingDoubt, estimate_speedup
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.verdict import ACCEPTED, Verdict
 
 # Most timing doubts about one candidate, each of another kind, that a fresh process may refute.
 _MOST_DOUBTS = 3
 
 
 class CandidateMeasurement:
-    """The correctness, timing and scrutiny of one candidate.
-
-    Attributes:
-        observed: what one plain call of the candidate did; None before that call was watched.
-    """
+    """The correctness, timing and scrutiny of one candidate."""
 
     def __init__(
         self, machinery: Machinery, references: References, session: ProblemSession, code: str, extensions: Extensions
@@ -39,7 +44,7 @@ class CandidateMeasurement:
         self._machinery, self._references = machinery, references
         self._session, self._code, self._extensions = session, code, extensions
         self._timing = machinery.config.timing
-        self.observed: Observation | None = None
+        self._observed: Observation | None = None  # one plain call, once it was watched
         self._streams = self._several_streams()
 
     def _several_streams(self) -> bool:
@@ -49,12 +54,26 @@ class CandidateMeasurement:
             return False
         return config.against != "eager" or several_streams(self._code) or several_streams(self._session.source)
 
-    def run(self, best_speedup: float) -> Measurement:
+    def verdict(self, best_speedup: float) -> Verdict:
+        """Return the verdict over the candidate. `best_speedup`: the problem's best so far, 0.0 = none."""
+        session, reason, detail = self._session, "", ""
+        try:
+            figures = _figures(self._measure(best_speedup))
+        except (ProblemFault, Misbehaviour) as error:
+            reason, detail = error.reason, error.detail
+            figures = {"reference_ms": session.reference_ms}
+        except SameOperationsSeen as seen:
+            detail = str(seen)
+            figures = {"runtime_ms": session.reference_ms, "reference_ms": session.reference_ms}
+            figures |= _credited(1.0, 1.0, 1.0)
+        figures |= fields_of(self._observed, session.observed)
+        if reason:
+            return Verdict.rejected(session.problem_id, reason, detail, **figures)
+        return Verdict(session.problem_id, ACCEPTED, (), detail, **figures)
+
+    def _measure(self, best_speedup: float) -> Measurement:
         """Return the measurement that counts. A large speedup must show again in fresh processes, on a device that has
         cooled down; the lower of two measurements that agree counts.
-
-        Args:
-            best_speedup: the problem's best so far, 0.0 = none.
 
         Raises:
             Misbehaviour: why the candidate is refused.
@@ -91,7 +110,7 @@ class CandidateMeasurement:
                 if candidate is None:
                     # On a GPU the process that is made later launches faster, by half a percent: they take turns.
                     if fresh and len(parts) % 2 == 0:
-                        references.renew(self._session, streams=self._streams)
+                        self._session.reference = references.take(self._session, fresh=True, streams=self._streams)
                         fresh = False
                     candidate = self._checked_candidate(correct_before=bool(parts))
                 try:
@@ -109,8 +128,8 @@ class CandidateMeasurement:
                     continue
                 last = not wants_another(parts, self._timing)
                 if last and not before:
-                    assert self.observed is not None
-                    self.observed = profile(candidate, self.observed, self._code)
+                    assert self._observed is not None
+                    self._observed = profile(candidate, self._observed, self._code)
                 if last or not compiles_in_calls(self._code):
                     candidate.close()
                     candidate = None
@@ -127,14 +146,9 @@ class CandidateMeasurement:
         """
         machinery, session = self._machinery, self._session
         candidate = TimedContestant(
-            machinery.server,
-            session,
-            self._code,
-            "candidate",
-            machinery.cores.numbers,
-            self._extensions,
+            machinery.server, session, self._code, "candidate", machinery.cores.numbers, self._extensions,
             streams=self._streams,
-        )
+        )  # fmt: skip
         try:
             limits, reference_s = machinery.config.limits, session.reference_ms * 1e-3
             candidate.call_limit_s = min(
@@ -144,7 +158,7 @@ class CandidateMeasurement:
             correctness.first(briefly=correct_before)
             if not (correct_before or lazy):
                 correctness.others()
-            if self.observed is None:
+            if self._observed is None:
                 self._observe(candidate)
             if lazy and not correct_before:
                 correctness.others()
@@ -157,13 +171,13 @@ class CandidateMeasurement:
     def _observe(self, candidate: TimedContestant) -> None:
         """Watch one call of the candidate; refuse or credit what the rules decide without a measurement."""
         with self._machinery.turns.beside_others(LONGEST_TURN_S):
-            self.observed = observe(candidate)
+            self._observed = observe(candidate)
         self._refuse_by_rules(last=self._machinery.config.device == "cpu")
 
     def _refuse_by_rules(self, *, last: bool) -> None:
         config = self._machinery.config
-        assert self.observed is not None
-        refuse_by_rules(self.observed, self._session.observed, config.rules, config.against, last=last)
+        assert self._observed is not None
+        refuse_by_rules(self._observed, self._session.observed, config.rules, config.against, last=last)
 
     def _time(self, candidate: TimedContestant, *, fresh: bool, confirmed: float, rest_s: float) -> Measurement:
         """Return the measurement of one pair of processes. `fresh`: the reference gets a process of its own;
@@ -211,3 +225,18 @@ def measure(pairs: Pairs, confirmed: float = 0.0, *, streams: bool = False) -> M
     """
     estimate, unrefuted = scrutinise(pairs, estimate_speedup(pairs), confirmed)
     return Measurement.of(pairs, estimate, unrefuted, streams=streams)
+
+
+def _figures(measured: Measurement) -> dict[str, Any]:
+    """Return the fields of an accepted candidate's verdict."""
+    interval = measured.interval
+    names = ("runtime_ms", "reference_ms", "timed_runs", "bucket_speedups", "processes", "device_speedup", "remeasured")
+    return (
+        {name: getattr(measured, name) for name in names}
+        | _credited(interval.ratio, interval.low, interval.high)
+        | {"confirmed_on": "same_device" if measured.remeasured else ""}
+    )
+
+
+def _credited(speedup: float, low: float, high: float) -> dict[str, float]:
+    return {"speedup": speedup, "speedup_low": low, "speedup_high": high, "credited_speedup": speedup}

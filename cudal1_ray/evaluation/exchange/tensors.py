@@ -17,11 +17,7 @@ _memmove = ctypes.memmove
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _type, _len, _isinstance = type, len, isinstance
 _data_ptr, _contiguous = torch.Tensor.data_ptr, torch.Tensor.contiguous
-_resolve_conj, _resolve_neg, _detach = (
-    torch.Tensor.resolve_conj,
-    torch.Tensor.resolve_neg,
-    torch.Tensor.detach,
-)
+_resolve_conj, _resolve_neg, _detach = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg, torch.Tensor.detach
 _permute, _stride, _reshape = torch.Tensor.permute, torch.Tensor.stride, torch.Tensor.reshape
 _is_contiguous = torch.Tensor.is_contiguous
 _numel, _size, _narrow, _select, _cat = (
@@ -281,11 +277,11 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec, start: int = 0) -> torch.Tensor:
-    """Return a tensor over bytes that this process owns; `start`: where the spec's first byte lies in `data`."""
+def view_of_bytes(data: bytearray | memoryview, spec: TensorSpec) -> torch.Tensor:
+    """Return a tensor over bytes that this process owns."""
     dtype = DTYPES[spec.dtype]
     count = spec.nbytes // dtype.itemsize
     if count == 0:
         return torch.empty(spec.shape, dtype=dtype)
-    flat = torch.frombuffer(data, dtype=dtype, count=count, offset=start)
+    flat = torch.frombuffer(data, dtype=dtype, count=count)
     return _as_strided(flat, spec.shape, spec.strides or dense_strides(spec.shape))

@@ -24,12 +24,8 @@ class OpenProblems:
     """
 
     def __init__(self, machinery: Machinery, references: References, stored: Callable[[str], None]) -> None:
-        self._machinery, self._config, self._references, self._report_stored = (
-            machinery,
-            machinery.config,
-            references,
-            stored,
-        )
+        self._machinery, self._config = machinery, machinery.config
+        self._references, self._report_stored = references, stored
         self._store = SessionStore(machinery.config)
         self._sessions: OrderedDict[str, ProblemSession] = OrderedDict()
         self._faults: dict[str, ProblemFault] = {}
@@ -94,14 +90,9 @@ class OpenProblems:
         key, used, maker = session_key(problem), self._maker.used, self._maker.take()
         try:
             session = open_problem(
-                maker,
-                problem,
-                self._config,
-                self._machinery.chance,
-                self._machinery.turns,
-                has_room=has_room,
-                draws=self._draws(key),
-            )
+                maker, problem, self._config, self._machinery.chance, self._machinery.turns,
+                has_room=has_room, draws=self._draws(key),
+            )  # fmt: skip
             maker.regions_mib = session.shared_mib
             return session
         except ProblemFault as fault:

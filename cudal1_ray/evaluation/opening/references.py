@@ -101,10 +101,6 @@ class References:
             kept.close()
         return self.take(session, fresh=True, streams=streams)  # earlier problems may have spoilt the shared process
 
-    def renew(self, session: ProblemSession, *, streams: bool) -> None:
-        """Make a fresh reference, which the next `take` returns; raise what `take` raises."""
-        session.reference = self.take(session, fresh=True, streams=streams)
-
     def release(self, session: ProblemSession, reference: TimedContestant) -> None:
         """Keep a reference that can serve again, and end any other."""
         if reference.failed or (self._eager and reference.process is None):

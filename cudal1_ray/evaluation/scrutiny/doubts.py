@@ -14,14 +14,7 @@ from dataclasses import dataclass, replace
 
 from cudal1_ray.evaluation.opening.session import ProblemSession
 from cudal1_ray.evaluation.timing.clocks import WORTH_A_DOUBT, Batch, excess
-from cudal1_ray.evaluation.timing.estimate import (
-    CONFIRMING_PAIRS,
-    PATIENCE,
-    SMALL_GAIN,
-    Estimate,
-    Sides,
-    TimingDoubt,
-)
+from cudal1_ray.evaluation.timing.estimate import CONFIRMING_PAIRS, PATIENCE, SMALL_GAIN, Estimate, Sides, TimingDoubt
 from cudal1_ray.evaluation.timing.pace import even_pairs
 from cudal1_ray.evaluation.timing.pairs import Pairs
 from cudal1_ray.evaluation.timing.statistics import median, spread
