@@ -283,8 +283,9 @@ class Maker(Contestant):
 
     def _on_device(self, inputs: Any, *, double: bool = False) -> list[Any]:
         def move(tensor: torch.Tensor) -> torch.Tensor:
-            moved = tensor.detach().clone().to(self.device_name)
-            return moved.double() if double and moved.is_floating_point() else moved
+            moved = tensor.detach().to(self.device_name)
+            dtype = torch.float64 if double and moved.is_floating_point() else moved.dtype
+            return moved.to(dtype, copy=moved.device == tensor.device)
 
         return map_tensors(list(inputs), move)
 
