@@ -32,7 +32,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
 from benchmarks.paper.records import is_done, note_arm, read_arms, stage_minutes, take_runs
 from benchmarks.paper.travel import pack_runs, unpack_runs
@@ -231,7 +231,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
     parser.add_argument("--split-mib", type=float, default=15.0, help="of one file (default: 15)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
-    return parser.parse_intermixed_args(arguments)
+    return parse_with_settings(parser, arguments, other_keys=ARMS)
 
 
 def main() -> int:

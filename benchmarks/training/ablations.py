@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import latest_result, new_result, read_result, write_result
 from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
@@ -340,7 +340,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--docs", type=Path, default=Path("docs/ablations.md"))
     parser.add_argument("--write-docs", action="store_true", help="only write the results into the page; runs nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
-    return parser.parse_intermixed_args()
+    return parse_with_settings(parser)
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=128, help="of each of those")
     parser.add_argument("--out", type=Path, default=new_result("adapter-sync"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    arguments = parser.parse_intermixed_args()
+    arguments = parse_with_settings(parser)
 
     config, console = load_config(arguments.overrides), Console()
     config.policy.kind, config.policy.dtype, config.rollout.dtype = "huggingface", "bfloat16", "bfloat16"

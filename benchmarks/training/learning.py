@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis import combine_seeds, compare_runs, markdown_table
 from cudal1_ray.analysis.statistics import geometric_ratio
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--plain", action=argparse.BooleanOptionalAction, default=True, help="plain GRPO as well")
     parser.add_argument("--out", type=Path, default=new_result("learning"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    arguments = parser.parse_args()
+    arguments = parse_with_settings(parser)
     console = Console()
 
     contrastive, plain = [], []

@@ -37,7 +37,7 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--bare-gpu", type=int, help="GPU of the bare engines, as nvidia-smi counts; else the last one")
     parser.add_argument("--out", type=Path, default=new_result("rollout"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    arguments = parser.parse_intermixed_args()
+    arguments = parse_with_settings(parser)
     if "actor" not in arguments.lanes or len(set(arguments.lanes)) < 2:
         parser.error("--lanes: actor and at least one other")
     console, config = Console(), load_config(arguments.overrides)

@@ -32,7 +32,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.policy_shapes import SHAPES, write_random_policy
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.fleet import Fleet
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--no-train", action="store_true", help="no training step before each transport (memory)")
     parser.add_argument("--out", type=Path, default=new_result("weight-sync"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    arguments = parser.parse_intermixed_args()
+    arguments = parse_with_settings(parser)
 
     config, console = load_config(arguments.overrides), Console()
     config.policy.kind, config.policy.dtype = "huggingface", config.rollout.dtype

@@ -83,6 +83,16 @@ def test_freedom_when_its_documented_command_is_composed_asks_for_no_own_kernel(
     ]  # fmt: skip
 
 
+def test_settings_when_they_follow_options_of_several_words_are_settings():
+    words = (
+        "--seeds 1 2 recipe=x --gpus 0 1 problems.path=y --unpack a b +c.d=1 --have stage1=runs/kb bucket=runs/kb e=f"
+    )
+    arguments = run.parse(words.split())
+    assert (arguments.seeds, arguments.gpus, list(map(str, arguments.unpack))) == ([1, 2], ["0", "1"], ["a", "b"])
+    assert arguments.have == ["stage1=runs/kb", "bucket=runs/kb"]
+    assert arguments.overrides == ["recipe=x", "problems.path=y", "+c.d=1", "e=f"]
+
+
 @pytest.mark.parametrize(("names", "policy", "refused"), [
     (["stage1", "bucket", "evolution"], [], True),
     (["base", "stage1", "stage2", "bucket", "random"], [], False),
