@@ -88,6 +88,12 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     """
     origin = origin_checkpoint(config, run, first_stage)
     _take_adapter(config, run)
+    source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
+    if not (run.policy.is_dir() and run.exemplars.is_dir()):
+        if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
+            _take_over_exemplars(source.exemplars, run.exemplars, origin)
+        if config.exemplars.seed_from:
+            seed_exemplars(config.exemplars.seed_from, run, problems)
     if run.policy.is_dir():
         _check_path(config, run)
         return
@@ -100,11 +106,6 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     disable_progress_bar()  # its bars would be drawn across ours
     # transformers imports DeepSpeed when it saves, which would warn of a missing GPU: this process needs none.
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
-    if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
-        _take_over_exemplars(source.exemplars, run.exemplars, origin)
-    if config.exemplars.seed_from:
-        seed_exemplars(config.exemplars.seed_from, run, problems)
     ready: Path | None = None  # a folder that can be used as it is
     if source is not None and source.policy.is_dir():
         ready = source.policy

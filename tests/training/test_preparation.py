@@ -159,6 +159,26 @@ def test_policy_when_corrected_before_a_finished_step_is_the_one_that_is_prepare
     assert run.policy.resolve() == tmp_path / "other" and not run.exemplars.exists()
 
 
+def test_exemplars_when_settings_are_corrected_before_a_finished_step_are_those_that_they_give(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    problems = load_problems(load_config([]).problems)
+    training = next(problem.problem_id for problem in problems if problem.split == "train")
+    seeds = {name: [f"class ModelNew:\n    {name} = {n}\n" for n in range(2)] for name in ("wrong", "right")}
+    for name, texts in seeds.items():
+        table = {"problem": [training] * 2, "code": texts, "speedup": [2.0, 3.0]}
+        pq.write_table(pa.table(table | {"hardware": ["here", name]}), tmp_path / f"{name}.parquet")
+
+    def started(name, *overrides):
+        run = prepared(tmp_path, origin.path, problems, f"exemplars.seed_from={tmp_path}/{name}.parquet", *overrides)
+        places = [run.exemplars, *run.path.glob("exemplars.*")]
+        return {exemplar.code for place in places for exemplar in ExemplarBuffer.open(place)}
+
+    started("wrong")
+    everything = {*codes.values(), *seeds["right"]}
+    assert started("right") == everything
+    assert started("right", "prompting.max_prompt_tokens=900") == everything
+
+
 def test_adapter_when_corrected_before_a_finished_step_is_the_one_that_is_read(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
