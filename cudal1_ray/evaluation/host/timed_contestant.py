@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cudal1_ray.evaluation.baselines import dressing
 from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange import messages
@@ -19,9 +20,10 @@ from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, a
 from cudal1_ray.evaluation.exchange.variant import Variant
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour, NoAnswer
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
-from cudal1_ray.evaluation.opening.session import HANDED_WINDOWS, ProblemSession, load_request
+from cudal1_ray.evaluation.opening.session import HANDED_WINDOWS, ProblemSession, device_settings, resets_tf32
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
 from cudal1_ray.evaluation.screening.hints import compiles, compiles_in_calls, longest_load_s, tunes_in_calls
+from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
 
 # Longest wait for a batch, as a multiple of the slowest one so far.
 _MUCH_SLOWER = 20
@@ -71,7 +73,7 @@ class TimedContestant:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
             extensions = extensions or Extensions()
-            request, start = load_request(session, code, role, extensions), time.monotonic()
+            request, start = _load_request(session, code, role, extensions), time.monotonic()
             answer = self.ask(request, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
             self.unmatched: list[str] = [name[:100] for name in answer[:8]]
             if role == "reference":
@@ -224,6 +226,22 @@ class TimedContestant:
         else:
             self.process.clear()
         self.out.close()
+
+
+def _load_request(session: ProblemSession, code: str, role: str, extensions: Extensions) -> messages.Load:
+    """Return what a contestant needs to build its model; the same for the reference and for a candidate."""
+    config, opened = session.config, session.opened
+    look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
+    against = config.against if role == "reference" else "eager"
+    # Arguments may contain objects that the problem file defines.
+    names_the_problem = not opened.init or any(b"reference" in packed for packed in (opened.init, opened.arguments))
+    return messages.Load(
+        role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
+        session.traits.drawing, eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
+        outputs=str(config.rules.outputs), in_order=session.in_order, model_seed=session.model_seed,
+        against=against, dressing=dressing(against),
+        extensions=list(extensions.libraries), failed_extensions=extensions.failed,
+    )  # fmt: skip
 
 
 @dataclass

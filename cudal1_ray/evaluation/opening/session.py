@@ -8,15 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from cudal1_ray.evaluation.baselines import dressing
-from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.comparison import Expected
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
-from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Opened, Traits
+from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Opened, Traits
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.problems import Problem
 
@@ -227,22 +224,6 @@ def device_settings(config: EvaluationConfig) -> DeviceSettings:
     return DeviceSettings(
         config.device.partition(":")[0], config.threads, config.timing.l2_flush_mib, config.limits.gpu_memory_share
     )
-
-
-def load_request(session: ProblemSession, code: str, role: str, extensions: Extensions) -> Load:
-    """Return what a contestant needs to build its model; the same for the reference and for a candidate."""
-    config, opened = session.config, session.opened
-    look = check_static(code, config.rules, gate=config.check.static_gate) if role == "candidate" else StaticCheck()
-    against = config.against if role == "reference" else "eager"
-    # Arguments may contain objects that the problem file defines.
-    names_the_problem = not opened.init or any(b"reference" in packed for packed in (opened.init, opened.arguments))
-    return Load(
-        role, code, list(look.handlers), device_settings(config), session.source if names_the_problem else "", opened,
-        session.traits.drawing, eval_mode=config.rules.mode == "eval", resets_tf32=resets_tf32(config),
-        outputs=str(config.rules.outputs), in_order=session.in_order, model_seed=session.model_seed,
-        against=against, dressing=dressing(against),
-        extensions=list(extensions.libraries), failed_extensions=extensions.failed,
-    )  # fmt: skip
 
 
 def resets_tf32(config: EvaluationConfig) -> bool:
