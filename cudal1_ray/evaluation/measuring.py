@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from cudal1_ray.evaluation.compiling.compiler import Extensions
@@ -25,7 +24,6 @@ from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
 from cudal1_ray.evaluation.screening.hints import compiles_in_calls, several_streams
 from cudal1_ray.evaluation.scrutiny.confirmation import disagreement, is_doubted, lower_of_two_that_agree
 from cudal1_ray.evaluation.scrutiny.doubts import scrutinise
-from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S
 from cudal1_ray.evaluation.timing.estimate import TimingDoubt, estimate_speedup
 from cudal1_ray.evaluation.timing.measurement import Measurement, combine, wants_another, wants_fresh_reference
 from cudal1_ray.evaluation.timing.pairs import Pairs
@@ -170,7 +168,7 @@ class CandidateMeasurement:
 
     def _observe(self, candidate: TimedContestant) -> None:
         """Watch one call of the candidate; refuse or credit what the rules decide without a measurement."""
-        with self._machinery.turns.beside_others(LONGEST_TURN_S):
+        with self._machinery.turns.beside_others():
             self._observed = observe(candidate)
         self._refuse_by_rules(last=self._machinery.config.device == "cpu")
 
@@ -190,8 +188,8 @@ class CandidateMeasurement:
             raise self._fault_beside(candidate, fault) from None
         try:
             with favoured(machinery, reference, candidate) as core:
-                turn = partial(machinery.turns.beside_others, LONGEST_TURN_S)
-                pairs = Pairs(session, reference, candidate, machinery.chance, core.stay_fast, turn)
+                beside_others = machinery.turns.beside_others
+                pairs = Pairs(session, reference, candidate, machinery.chance, core.stay_fast, beside_others)
                 try:
                     with machinery.turns.alone(rest_s=rest_s), in_a_hurry(), core.shared():
                         measured = measure(pairs, confirmed, streams=self._streams)
@@ -199,7 +197,7 @@ class CandidateMeasurement:
                 finally:
                     with comparison_turn(session.own[0], machinery.turns):
                         pairs.compare_waiting()  # a wrong output is a better reason than what it did to the clocks
-                with machinery.turns.beside_others(LONGEST_TURN_S):
+                with machinery.turns.beside_others():
                     pairs.ask_the_rest()
         except ReferenceFailed as failure:
             self._references.release(session, reference)

@@ -8,7 +8,7 @@ from cudal1_ray.evaluation.sharing.turns import Turns
 
 WAYS = {
     "measure": lambda turns: turns.alone(),
-    "prepare": lambda turns: turns.beside_others(),
+    "prepare": lambda turns: turns.beside_others(longest_s=600.0),
     "candidate": lambda turns: turns.candidate(),
     "alone": lambda turns: turns.candidate(without_others=True),
 }

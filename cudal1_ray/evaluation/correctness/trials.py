@@ -168,13 +168,13 @@ def first_turn(session: ProblemSession, turns: Turns, *, answered_before: bool =
     trial = session.own[0]
     small = trial.input_bytes + trial.output_bytes <= _SMALL or 0 < session.reference_ms <= _BRIEF_MS
     loads = session.config.device != "cpu" and small
-    return nullcontext() if loads and not answered_before else turns.beside_others(LONGEST_TURN_S)
+    return nullcontext() if loads and not answered_before else turns.beside_others()
 
 
 def comparison_turn(trial: Trial, turns: Turns) -> AbstractContextManager[None]:
     """Return the turn around comparisons of a trial's outputs; only large ones are compared on a GPU."""
     small = all(is_small(expected.nbytes) for expected in trial.expected)
-    return nullcontext() if small else turns.beside_others(LONGEST_TURN_S)
+    return nullcontext() if small else turns.beside_others()
 
 
 class Correctness:

@@ -35,7 +35,7 @@ from cudal1_ray.evaluation.opening.session import (
     device_settings,
     resets_tf32,
 )
-from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S, Turns
+from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.problems import Problem
 
 # Inputs that are never negative hide what is done to negative ones, so a shift goes below zero where possible. A mask
@@ -189,7 +189,7 @@ class _Opening:
 
     def _character(self) -> None:
         request = Character(self.seed, self.picks, self.draws)
-        with self.turns.beside_others(LONGEST_TURN_S):
+        with self.turns.beside_others():
             self.traits: Traits = self.maker.ask(request, self._wait_s, doing="the reference's forward")
         self.static = bytes(self.out.memory[: self.opened.nbytes])
         if self.traits.stateful:
@@ -298,7 +298,7 @@ class _Opening:
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
         """Have the reference compute a trial; `probe`: only find out whether it can process such inputs."""
         request = messages.ComputeTrial(kind, seed, model_seed, probe, most_bytes, self.picks)
-        with self.turns.beside_others(LONGEST_TURN_S):
+        with self.turns.beside_others():
             return self.maker.ask(request, self._wait_s, doing="the reference's forward")
 
     @property

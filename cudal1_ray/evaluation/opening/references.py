@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.host.timed_contestant import ReferenceFailed, TimedCo
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.sandbox.process_watch import in_a_hurry
 from cudal1_ray.evaluation.sharing.cores import Cores, LaunchCore
-from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S, Turns
+from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.evaluation.timing.clocks import Batch
 from cudal1_ray.evaluation.timing.inputs import Inputs
 from cudal1_ray.evaluation.timing.pace import fastest_core
@@ -177,14 +177,14 @@ class References:
             answered = ask_trial(reference, own, request, self._machinery.chance, briefly=True, turn=turn)
             if request.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
-            with self._machinery.turns.beside_others(LONGEST_TURN_S):  # a compiled one takes longer, mostly on the CPU
+            with self._machinery.turns.beside_others():  # a compiled one takes longer, mostly on the CPU
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
                     last = reference.fetch(0, [0.0])
                     reference.fetch_inputs(0, [0.0], last)
                     session.saw_reference(last.aliased, bool(last.borrowed))
             if session.observed is None:
-                with self._machinery.turns.beside_others(LONGEST_TURN_S):
+                with self._machinery.turns.beside_others():
                     session.observed = observe(reference)
             reference.ask(Lock(), 30.0, "locking")
             if not session.reference_ms:  # no candidate has run beside it yet

@@ -85,7 +85,7 @@ class Turns:
         return _held(self._candidates, alone=without_others)
 
     @contextmanager
-    def beside_others(self, longest_s: float = threading.TIMEOUT_MAX) -> Iterator[None]:
+    def beside_others(self, longest_s: float = LONGEST_TURN_S) -> Iterator[None]:
         """Wait while another evaluator measures, and keep all from measuring until the block ends or `longest_s` have
         passed: a call that hangs may spoil others' measurements, but not hold them up. Within `alone` it does nothing.
         """

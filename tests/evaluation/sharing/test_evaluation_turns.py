@@ -83,7 +83,7 @@ def test_turn_when_questions_follow_is_kept_for_them(tmp_path):
     room = mine._measuring
 
     def ask() -> bool:
-        with mine.beside_others():
+        with mine.beside_others(longest_s=600.0):
             assert room._holder is not None
         return room._holder is not None
 
