@@ -167,7 +167,7 @@ def test_evaluator_when_it_fails_itself_loses_one_verdict_only(evaluator, monkey
         raise ZeroDivisionError("of all things")
 
     with monkeypatch.context() as patched:
-        patched.setattr(CandidateMeasurement, "run", broken)
+        patched.setattr(CandidateMeasurement, "verdict", broken)
         verdict = evaluator.evaluate(problem("chain"), HONEST)
     assert verdict.reasons == ("evaluator_error",) and "ZeroDivisionError in test_faults.py" in verdict.detail
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
