@@ -17,7 +17,8 @@ import pyarrow.parquet as pq  # noqa: E402
 from benchmarks.common.results import FOLDER, read_result  # noqa: E402
 from benchmarks.paper.arms import ARMS  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
-from benchmarks.paper.table import NOT_RUN, hardware, markdown, ratio_text  # noqa: E402
+from benchmarks.paper.reservations import hardware  # noqa: E402
+from benchmarks.paper.table import NOT_RUN, markdown, ratio_text  # noqa: E402
 from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
 from benchmarks.paper.winners import beats_all, summary_rows  # noqa: E402
 from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
@@ -62,7 +63,7 @@ def _winners() -> list[str]:
         for file in sorted((FOLDER / subject).glob("*winners*.parquet")):
             rows = pq.read_table(file, schema=WINNERS).to_pylist()
             devices = ", ".join(sorted({row["device"] for row in rows if row["device"]}))
-            sizes = ", ".join(sorted({row["sizes"] for row in rows}))
+            sizes = ", ".join(sorted({row["sizes"] for row in rows if row["sizes"]})) or "not recorded"
             name = file.relative_to(FOLDER).as_posix()
             heads = ["against", "winners measured", "faster", "median"]
             parts.append(f"The fastest own kernel of each problem, {devices}, sizes {sizes}, `{name}`:\n")

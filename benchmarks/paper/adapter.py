@@ -22,7 +22,8 @@ from benchmarks.common.command_line import run_command
 from benchmarks.common.results import read_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.measured import ArmRun, measure
-from benchmarks.paper.table import FIGURE_HEADINGS, hardware, kinds, table_rows
+from benchmarks.paper.reservations import hardware
+from benchmarks.paper.table import FIGURE_HEADINGS, kinds, table_rows
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing_folder, write_atomically

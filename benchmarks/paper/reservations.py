@@ -14,10 +14,17 @@ NEAR = 0.02
 
 
 def reservations(result: Mapping[str, Any]) -> list[str]:
-    """Return sentences on samples, settings, code, problems and evaluations that differ between runs, and on what was
-    left out; one that states the budget comes first.
+    """Return sentences on samples, settings, code, devices and problems that differ between runs, and on what was left
+    out; one that states the budget comes first.
     """
-    return [*_samples(result), *_settings(result), *_commits(result), *_problems(result), *_left_out(result)]
+    return [
+        *_samples(result),
+        *_settings(result),
+        *_commits(result),
+        *_kinds_of_device(result),
+        *_problems(result),
+        *_left_out(result),
+    ]
 
 
 def _runs(result: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -29,6 +36,36 @@ def _runs(result: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]
 
 def _name(arm: str, seed: str) -> str:
     return f"{ARMS[arm].label.removeprefix('+ ')}, seed {seed}"
+
+
+def hardware(record: Mapping[str, Any]) -> str:
+    """Return the devices of a run's hosts, each once: the kind of GPU and how many a host has, else the processor.
+
+    A run sees one of them where runs go side by side.
+    """
+    names = {}
+    for kind, count in _devices(record):
+        names[kind + (f" ({count} in the host)" if count > 1 else "")] = None
+    return ", ".join(names)
+
+
+def _devices(record: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield for each start of a run the kind of GPU and how many the host has, else the processor and 0."""
+    for row in record["environments"]:
+        environment = row["environment"]
+        gpus = [gpu.partition(",")[0] for gpu in environment.get("gpus", "").split("; ") if gpu]
+        yield (gpus[0], len(gpus)) if gpus else (environment["processor"], 0)
+
+
+def _kinds_of_device(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the kinds of device and the runs on each, where there are several."""
+    runs: dict[str, dict[str, None]] = {}
+    for arm, seed, record in _runs(result):
+        for kind, _ in _devices(record):
+            runs.setdefault(kind, {})[_name(arm, seed)] = None
+    if len(runs) > 1:
+        texts = [f"{kind} ({', '.join(of)})" for kind, of in runs.items()]
+        yield f"Runs are of several devices: {'; '.join(texts)}."
 
 
 def _samples(result: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.figures import SHARES
 from benchmarks.paper.records import rule_settings
-from benchmarks.paper.reservations import reservations
+from benchmarks.paper.reservations import hardware, reservations
 from cudal1_ray.analysis.tables import markdown_lines
 
 NOT_RUN = "not yet run"
@@ -135,20 +135,6 @@ def budget_rows(result: dict[str, Any]) -> list[list[str]]:
             spent = [str(record["samples"]), f"{record['evaluations']:.0f}", starts, *minutes]
             rows.append([arm["label"], seed, start, record["policy"] or NOT_ASSESSED, *spent, hardware(record)])
     return rows
-
-
-def hardware(record: dict[str, Any]) -> str:
-    """Return the devices of a run's hosts, each once: the kind of GPU and how many a host has, else the processor.
-
-    A run sees one of them where runs go side by side.
-    """
-    names = {}
-    for row in record["environments"]:
-        environment = row["environment"]
-        gpus = [gpu.partition(",")[0] for gpu in environment.get("gpus", "").split("; ") if gpu]
-        of_several = f" ({len(gpus)} in the host)" if len(gpus) > 1 else ""
-        names[gpus[0] + of_several if gpus else environment["processor"]] = None
-    return ", ".join(names)
 
 
 def _conditions(result: dict[str, Any]) -> list[str]:

@@ -104,7 +104,7 @@ def test_table_when_arms_or_seeds_are_missing_says_so(runs):
 def test_hardware_when_a_host_has_several_gpus_names_their_kind_and_number():
     rows = [{"gpus": "NVIDIA H100, 580.1; NVIDIA H100, 580.1"}, {"gpus": "NVIDIA H200, 580.1"}, {"processor": "a CPU"}]
     record = {"environments": [{"environment": row} for row in rows]}
-    assert table.hardware(record) == "NVIDIA H100 (2 in the host), NVIDIA H200, a CPU"
+    assert reservations.hardware(record) == "NVIDIA H100 (2 in the host), NVIDIA H200, a CPU"
 
 
 def test_table_when_no_arm_is_assessed_yet_has_the_budget_of_what_began(tmp_path):
@@ -212,6 +212,8 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     settings["exemplars"] |= {"strategy": "island"}  # a setting of its arm
     settings["sft"] |= {"learning_rate": 1e-3}
     file.write_text(yaml.safe_dump(settings))
+    with open(runs / "seed-2-bucket" / "environment.jsonl", "a") as lines:
+        lines.write(json.dumps({"environment": {"gpus": "NVIDIA H200, 580.1; NVIDIA H200, 580.1"}}) + "\n")
     rows = [
         row("d", 0.0, degenerate=True), row("v", 0.0, reasons=["evaluator_error"]), row("v", 1.0, reasons=[]),
     ]  # fmt: skip
@@ -227,6 +229,8 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     )
     assert "contrastive, bucket, seed 2, has other settings than the table: sft.learning_rate was" in text
     assert "island" not in text and "several versions of the code: b (seed-1-grpo); c (seed-2-grpo)" in text
+    assert "Runs are of several devices: NVIDIA H100 80GB HBM3 (GRPO without contrast, seed 1, " in text
+    assert text.count("NVIDIA H200 (contrastive, bucket, seed 2)") == 1
     assert "output does not depend on the input: d." in text and "failed: contrastive, bucket, seed 2: 1." in text
     assert "d" not in result["arms"]["bucket"]["assessed"]["train"] and all(
         line in table.markdown(result) for line in text.split("\n")
