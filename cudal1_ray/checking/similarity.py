@@ -30,6 +30,7 @@ def shingles(words: Sequence[str], longest: int = SHINGLE) -> Counter[str]:
     )
 
 
+@lru_cache(maxsize=1024)  # each checker reads all cases, of which 465 are shipped
 def features(code: str, reference: str = "") -> Counter[str]:
     """Return what the code adds to its reference and leaves out of the reference's model, as signed shingles."""
     ours, (theirs, model) = shingles(tokens(code)), _of_reference(reference)
