@@ -140,15 +140,20 @@ class CpuClock:
 def start_ours(policy: Path, overrides: list[str]) -> Server:
     port = free_port()
     jobs = tempfile.mkdtemp(prefix="serving-jobs-")
-    command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy={policy}", f"policy.name={NAME}"]
+    command = [sys.executable, "-m", "cudal1_ray.cli", "serve", f"policy.name={NAME}"]
     command += [f"port={port}", f"optimize.jobs_dir={jobs}", f"weights.store_dir={jobs}"]
-    command += ["evaluation.required_sandbox=seccomp", "security.requests_per_minute=1000000", *overrides]
+    command += ["security.requests_per_minute=1000000", *settings_of(policy, overrides)]
     return Server("cudal1", command, dict(os.environ), port)
+
+
+def settings_of(policy: Path, overrides: list[str]) -> list[str]:
+    """Return the settings of `cudal1 serve` that both servers have; any sandbox will do, as no module is evaluated."""
+    return [f"policy={policy}", "evaluation.required_sandbox=seccomp", *overrides]
 
 
 def start_vllm(policy: Path, overrides: list[str]) -> Server:
     """Start vLLM's own OpenAI server with the engine settings and the environment that ours has."""
-    config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=seccomp", *overrides])
+    config = load_serving_config(settings_of(policy, overrides))
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", NAME, "--disable-uvicorn-access-log", *engine_flags(config.rollout, policy)]

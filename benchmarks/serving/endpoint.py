@@ -34,7 +34,7 @@ from scipy import stats
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
-from benchmarks.serving.common import NAME, Server, demo_policy, start_ours, start_vllm, vllm_client
+from benchmarks.serving.common import NAME, Server, demo_policy, settings_of, start_ours, start_vllm, vllm_client
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.served_policy import find_policy
@@ -50,7 +50,7 @@ def compare(
     policy: Path, rounds: int, load: dict[str, int], together: bool, overrides: list[str], console: Console
 ) -> dict[str, Any]:
     """Measure rounds of both servers in turns: each alone on the machine, or both up at once and one of them idle."""
-    config = load_serving_config([f"policy={policy}", "evaluation.required_sandbox=process", *overrides])
+    config = load_serving_config(settings_of(policy, overrides))
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         up = {name: stack.enter_context(running(name, policy, overrides)) for name in START if together}

@@ -1,0 +1,22 @@
+"""The serving benchmark: both servers get the same engine, from settings that `cudal1 serve` takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.serving.common import engine_flags, settings_of
+from cudal1_ray.serving import load_serving_config
+
+# A policy and an evaluator that share a GPU.
+ONE_GPU = ["serving=gpu", "replicas.max=1", "replicas.num_gpus=0.5", "optimize.evaluator_gpus=0.5"]
+
+
+@pytest.mark.parametrize("overrides", [[], [*ONE_GPU, "rollout.kv_cache_gib=16", "rollout.max_model_len=4700"]])
+def test_engine_when_both_servers_are_started_has_the_settings_of_ours(tmp_path, overrides):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text("{}")
+    config = load_serving_config(settings_of(tmp_path, overrides))
+    flags = engine_flags(config.rollout, tmp_path)
+    assert flags[flags.index("--max-model-len") + 1] == str(config.rollout.max_model_len)
+    assert ("--kv-cache-memory-bytes" in flags) == (config.rollout.kv_cache_gib is not None)
+    assert config.policy.path == str(tmp_path)
