@@ -15,7 +15,6 @@ import torch
 
 from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
 from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
@@ -23,7 +22,7 @@ from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom
 from cudal1_ray.evaluation.opening.open_problems import OpenProblems
 from cudal1_ray.evaluation.opening.references import Machinery, Redrawn, References
-from cudal1_ray.evaluation.opening.session import ProblemFault
+from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.screening.construction import Screening
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.sharing.cores import shared_cores
@@ -117,20 +116,26 @@ class Evaluator(Closable):
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble)
 
     def _in_stages(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
-        """Screen the candidate, which opens no problem and waits for no other candidate, and then evaluate it."""
+        """Screen the candidate, which opens no problem and waits for no other candidate; then measure it."""
+
+        def measured(session: ProblemSession) -> Verdict:
+            """Return the verdict of correctness, timing and scrutiny."""
+            candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
+            return candidate.verdict(best_speedup)
+
         try:
             with closing(self._screening.build(problem, code)) as extensions:
                 self._screening.construct(problem, code, extensions)
                 try:
-                    return self._with_room_if_needed(problem, code, extensions, best_speedup)
+                    return self._with_room_if_needed(problem, measured)
                 except Redrawn:
                     self._problems.hand_over(problem)
-                    return self._with_room_if_needed(problem, code, extensions, best_speedup)
+                    return self._with_room_if_needed(problem, measured)
         except Misbehaviour as error:
             return Verdict.rejected(problem.problem_id, error.reason, error.detail)
 
-    def _with_room_if_needed(self, problem: Problem, code: str, extensions: Extensions, best_speedup: float) -> Verdict:
-        """Evaluate beside other evaluators' candidates; alone, after these have ended, if the problem is very large or
+    def _with_room_if_needed(self, problem: Problem, measured: Callable[[ProblemSession], Verdict]) -> Verdict:
+        """Measure beside other evaluators' candidates; alone, after these have ended, if the problem is very large or
         memory runs out in each attempt, which shows whether this candidate takes it.
         """
         session = self._problems.find(problem)
@@ -138,7 +143,7 @@ class Evaluator(Closable):
         for _ in range(0 if session is not None and session.alone else tries):
             try:
                 with self._turns.candidate():
-                    verdict = self._attempt(problem, code, extensions, best_speedup, has_room=not self._turns.shared)
+                    verdict = self._attempt(problem, measured, has_room=not self._turns.shared)
                 if not self._turns.shared or not others_may_have_it(verdict):
                     return verdict
                 self._problems.forget_fault(problem)
@@ -150,16 +155,12 @@ class Evaluator(Closable):
             self._problems.give_up_references(all_of_them=True)
             time.sleep(_PAUSE_S)
         with self._turns.candidate(without_others=True):
-            return self._attempt(problem, code, extensions, best_speedup, has_room=True)
+            return self._attempt(problem, measured, has_room=True)
 
-    def _attempt(
-        self, problem: Problem, code: str, extensions: Extensions, best_speedup: float, *, has_room: bool
-    ) -> Verdict:
-        """Open the problem; check, time and scrutinise the candidate on it."""
+    def _attempt(self, problem: Problem, measured: Callable[[ProblemSession], Verdict], *, has_room: bool) -> Verdict:
+        """Open the problem, and measure the candidate on it."""
         try:
-            session = self._problems.session(problem, has_room=has_room)
-            candidate = CandidateMeasurement(self._machinery, self._references, session, code, extensions)
-            return candidate.verdict(best_speedup)
+            return measured(self._problems.session(problem, has_room=has_room))
         except ProblemFault as fault:
             return Verdict.rejected(problem.problem_id, fault.reason, fault.detail)
         finally:

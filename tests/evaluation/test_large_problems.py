@@ -11,7 +11,6 @@ from evaluator_settings import quick_config
 
 from cudal1_ray.evaluation import Evaluator, Verdict
 from cudal1_ray.evaluation import evaluator as evaluator_module
-from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.correctness import comparison
 from cudal1_ray.evaluation.exchange.messages import Prepare
 from cudal1_ray.evaluation.host import timed_contestant
@@ -195,7 +194,7 @@ def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(
         monkeypatch.setattr(evaluator, "_attempt", attempt)
         monkeypatch.setattr(evaluator, "_give_memory_back", lambda most: None)
         evaluator.config.device = "cuda"
-        verdict = evaluator._with_room_if_needed(large(), HONEST, Extensions(), 0.0)
+        verdict = evaluator._with_room_if_needed(large(), lambda session: None)
     assert verdict.reasons == ("wrong_output",) and had_room == tried
 
 
