@@ -118,39 +118,50 @@ def find_words(text: str, file: str = "") -> Iterator[Finding]:
             yield Finding(file, text.count("\n", 0, match.start()) + 1, match[0], advice)
 
 
+# Nodes that define a name. A tuple, asked for each node: making a union of types takes longer than asking with it.
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+DOCUMENTED = (ast.Module, *DEFINITIONS)
+
+
 @lru_cache(maxsize=1)  # a file is asked about by every rule before the next one
 def nodes_of(source: str) -> list[ast.AST]:
     """Return the nodes of a source's syntax tree, each before its children."""
     return list(ast.walk(ast.parse(source)))
 
 
-def bindings(source: str) -> Iterator[tuple[ast.AST, str, int]]:
-    """Yield node, name and line of each variable, parameter, attribute, function and class that a source binds."""
+@lru_cache(maxsize=1)
+def bindings(source: str) -> list[tuple[ast.AST, str, int]]:
+    """Return node, name and line of each variable, parameter, attribute, function and class that a source binds."""
+    bound: list[tuple[ast.AST, str, int]] = []
     for node in nodes_of(source):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node, node.id, node.lineno
+            bound.append((node, node.id, node.lineno))
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node, node.attr, node.lineno
+            bound.append((node, node.attr, node.lineno))
         elif isinstance(node, ast.arg):
-            yield node, node.arg, node.lineno
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node, node.name, node.lineno
+            bound.append((node, node.arg, node.lineno))
+        elif isinstance(node, DEFINITIONS):
+            bound.append((node, node.name, node.lineno))
+    return bound
 
 
 def find_code_words(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each word of `CODE_WORDS` in the comments and docstrings of a Python source, with its line."""
-    texts = [
-        (token.start[0], token.string)
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
+    patterns = {re.compile(rf"(?<!\w)(?:{pattern})\b", re.IGNORECASE): advice for pattern, advice in CODE_WORDS.items()}
+    texts = []
+    if any(pattern.search(source) for pattern in patterns):  # reading the tokens takes longest
+        texts = [
+            (token.start[0], token.string)
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        ]
     for node in nodes_of(source):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, DOCUMENTED):
             if ast.get_docstring(node):
                 texts.append((node.body[0].lineno, node.body[0].value.value))
     for line, text in texts:
-        for pattern, advice in CODE_WORDS.items():
-            for match in re.finditer(rf"(?<!\w)(?:{pattern})\b", text, re.IGNORECASE):
+        for pattern, advice in patterns.items():
+            for match in pattern.finditer(text):
                 yield Finding(file, line + text.count("\n", 0, match.start()), match[0], advice)
 
 
@@ -167,7 +178,7 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
 
 def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each function, class, parameter and local variable of a Python source whose whole name is empty."""
-    functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     trees = [node for node in nodes_of(source) if isinstance(node, functions)]
     local = {(inner.id, inner.lineno) for node in trees for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     for node, name, line in bindings(source):
@@ -184,7 +195,7 @@ def find_letters(source: str, file: str = "") -> Iterator[Finding]:
     brief = {
         id(inner)
         for node in nodes_of(source)
-        if isinstance(node, ast.comprehension | ast.Lambda)
+        if isinstance(node, (ast.comprehension, ast.Lambda))
         for inner in ast.walk(node.target if isinstance(node, ast.comprehension) else node.args)
     }
     for node, name, line in bindings(source):
@@ -195,7 +206,7 @@ def find_letters(source: str, file: str = "") -> Iterator[Finding]:
 
 def find_empty_constants(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each module-level constant of a Python source whose whole name is empty."""
-    for node in ast.parse(source).body:
+    for node in nodes_of(source)[0].body:
         for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]:
             if isinstance(target, ast.Name) and target.id.isupper():
                 if target.id.strip("_").lower() in EMPTY_CONSTANTS:
@@ -205,7 +216,7 @@ def find_empty_constants(source: str, file: str = "") -> Iterator[Finding]:
 def find_trailing_comments(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each module-level constant on whose line a comment stands: it has a complete one above it."""
     lines = source.splitlines()
-    for node in ast.parse(source).body:
+    for node in nodes_of(source)[0].body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno == node.end_lineno:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             rest = lines[node.lineno - 1].encode()[node.end_col_offset :].decode().strip()
@@ -218,7 +229,7 @@ def find_trailing_comments(source: str, file: str = "") -> Iterator[Finding]:
 def find_double_ticks(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each docstring of a Python source that quotes code in double backticks: docstrings are Markdown here."""
     for node in nodes_of(source):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, DOCUMENTED):
             quoted = DOUBLE_TICKS.search(ast.get_docstring(node) or "")
             if quoted:
                 yield Finding(file, node.body[0].lineno, quoted[0], "single backticks")
