@@ -19,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files whose tests use one server that takes half a minute to start: one worker runs them all, its end last.
 SERVED = {f"tests/serving/test_{name}.py" for name in ("page_server", "rolling", "server")}
+# Files of nearly half a minute that would be started last, when the other worker has nothing left to do.
+EARLY = {f"tests/training/test_{name}.py" for name in ("reviewing", "stopping")}
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -32,9 +34,9 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first, so that no worker ends long after the others; skip GPU tests without a GPU."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Put files that take long first, so that no worker ends long after the others; skip GPU tests without a GPU."""
+    early = {item.path for item in items if item.get_closest_marker("slow") or item.nodeid.partition("::")[0] in EARLY}
+    items.sort(key=lambda item: item.path not in early)
     needing_one = [item for item in items if item.get_closest_marker("gpu")]  # keywords hold ids of parameters, too
     if not needing_one:
         return
