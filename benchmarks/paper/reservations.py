@@ -91,18 +91,17 @@ def _budget(settings: Mapping[str, Any]) -> int:
 
 
 def _settings(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the runs whose settings differ from the first run's in more than their arms do."""
-    defaults, first = to_dict(Config()), None
+    """Yield the runs whose settings differ from the first run's in more than their arms do, or from another seed's."""
+    defaults: dict[str, Any] = to_dict(Config())
+    first: dict[str, dict[str, Any]] = {}  # by arm; that of all runs has an empty name
     for arm, seed, record in _runs(result):
-        if "differences" in record:  # a run from before the table, which was held against the table's own settings
-            differing = record["differences"]
-        else:
-            first = first or record["settings"]
-            differing = [
-                str(change)
-                for change in changes(first, record["settings"], defaults)
-                if not (change.allowed or change.key in ("seed", "name", *HOW_LONG) or _is_of_an_arm(change.key))
-            ]
+        differing = dict.fromkeys(record.get("differences", ()))  # of a run from before the table
+        if "differences" not in record:
+            for name in ("", arm):
+                for change in changes(first.setdefault(name, record["settings"]), record["settings"], defaults):
+                    is_expected = change.key in ("seed", "name", *HOW_LONG) or (not name and _is_of_an_arm(change.key))
+                    if not change.allowed and not is_expected:
+                        differing[str(change)] = None
         if differing:
             yield f"{_name(arm, seed)}, has other settings than the table: {', '.join(differing)}."
 

@@ -209,9 +209,14 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     file = runs / "seed-2-bucket" / "config.yaml"
     settings = yaml.safe_load(file.read_text())
     settings["contrastive"] |= {"learning_rate": 1e-3}
-    settings["exemplars"] |= {"strategy": "island"}  # a setting of its arm
     settings["sft"] |= {"learning_rate": 1e-3}
     file.write_text(yaml.safe_dump(settings))
+    strategies = {"seed-1-grpo": "none", "seed-2-grpo": "none", "seed-1-bucket": "bucket", "seed-2-bucket": "island"}
+    for name, strategy in strategies.items():
+        file = runs / name / "config.yaml"
+        of_run = yaml.safe_load(file.read_text())
+        of_run["exemplars"]["strategy"] = strategy
+        file.write_text(yaml.safe_dump(of_run))
     with open(runs / "seed-2-bucket" / "environment.jsonl", "a") as lines:
         lines.write(json.dumps({"environment": {"gpus": "NVIDIA H200, 580.1; NVIDIA H200, 580.1"}}) + "\n")
     rows = [
@@ -228,7 +233,8 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
         f"Budget of each arm beyond stage 1: {samples:,} samples; others had GRPO without contrast, seed 1: 6" in text
     )
     assert "contrastive, bucket, seed 2, has other settings than the table: sft.learning_rate was" in text
-    assert "island" not in text and "several versions of the code: b (seed-1-grpo); c (seed-2-grpo)" in text
+    assert "exemplars.strategy was 'bucket', is 'island'." in text and "'none'" not in text
+    assert "several versions of the code: b (seed-1-grpo); c (seed-2-grpo)" in text
     assert "Runs are of several devices: NVIDIA H100 80GB HBM3 (GRPO without contrast, seed 1, " in text
     assert text.count("NVIDIA H200 (contrastive, bucket, seed 2)") == 1
     assert "output does not depend on the input: d." in text and "failed: contrastive, bucket, seed 2: 1." in text
