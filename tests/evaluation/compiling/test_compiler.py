@@ -86,7 +86,7 @@ def test_extensions_when_one_candidate_has_two_of_a_name_are_two_modules(compile
     source = BINDING.replace("NUMBER", "3.0")
     code = f"{start}SOURCE = {source!r}\n{BUILD}\n{other}\n{rest[rest.index('class Mod') :]}"
     code = code.replace("* fused.answer()", "* (fused.answer() - other.answer())")
-    assert len(compiler.compile(code).libraries) == 2
+    assert len(compiler.compile(code, problem("chain").source).libraries) == 2
     with Evaluator(compiler.config) as evaluator:
         verdict = evaluator.evaluate(problem("chain"), code)
     assert verdict.accepted, verdict
