@@ -57,6 +57,7 @@ class Maker(Contestant):
         self._get_inputs: Callable[[], Any] = list
         self._first: Any = None  # inputs whose numbers and texts all draws get
         self._structure: InputStructure | None = None
+        self._sizes_vary = False  # whether draws differ in their shapes, which others may have to follow
         self._computed: Any = None
         self._draws_on_cpu = False
         self._alone = True
@@ -156,6 +157,8 @@ class Maker(Contestant):
         stateful, stochastic = not close(first, again), not close(again, other)
         del first, again, other
         different = self._own(seed + 2)
+        shapes, others = ([tensor.shape for tensor in tensors_in(draw)] for draw in (inputs, different))
+        self._sizes_vary = shapes != others
         self._structure = structure_of_inputs(inputs, different, lambda number: self._own(seed + 3 + number))
         fixed = same(tensors_in(inputs), tensors_in(different))
         still = self._structure.still if self._structure is not None else []
@@ -217,6 +220,8 @@ class Maker(Contestant):
     def _inputs(self, kind: str, seed: int, most_bytes: int) -> list[Any] | None:
         """Return inputs of a kind; None where the problem has none, or they would lack what all its inputs share."""
         if kind == "coherent" and not self._hides:  # every output shows its own rounding error
+            return None
+        if kind in ("batch", "larger") and self._sizes_vary:  # each draw has a batch of its own
             return None
         draw: list[Any] | None = list(self._own(seed))
         if draw is not None and most_bytes:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from evaluator_settings import quick_config
 
+from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.inside.constructing import call_arguments, with_plain_values_of
 from cudal1_ray.evaluation.inside.input_structure import structure_of_inputs
 from cudal1_ray.problems import Problem
@@ -341,6 +343,14 @@ def test_candidate_when_it_relies_on_more_than_inputs_share_is_refused(evaluator
     source, _, wrong = CASES[kind]
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), wrong)
     assert not verdict.accepted and verdict.credited_speedup == 0.0, verdict
+
+
+@pytest.mark.parametrize("seed", [0, 5])  # with both, a draw has as many rows as numbers that mark where rows end
+def test_batch_when_every_draw_has_another_is_not_cut(seed):
+    source, honest, _ = (text.replace("randint(1, 4", "randint(1, 3") for text in CASES["any number of rows"])
+    with Evaluator(quick_config(seed=seed)) as evaluator:
+        verdict = evaluator.evaluate(Problem("kept", source, "kept"), honest)
+    assert verdict.accepted, verdict
 
 
 def test_candidate_when_it_lacks_the_problems_types_gets_the_problems(evaluator):
