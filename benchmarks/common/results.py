@@ -136,7 +136,7 @@ def _without_folders(value: Any) -> Any:
         return [_without_folders(item) for item in value]
     if isinstance(value, Path | slice):  # as command lines have them
         value = str(value)
-    return re.sub(r"(?<![^\s=])/\S+", _file_name, value) if isinstance(value, str) else value
+    return re.sub(r"(?<![^\s=\"'(])/\S+", _file_name, value) if isinstance(value, str) else value
 
 
 def _file_name(match: re.Match[str]) -> str:

@@ -49,6 +49,7 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
         "overrides": (f"policy.path={tmp_path}/models/qwen",),
     }
     metrics = {"route": "/v1/chat/completions", "share": 0.5, "text": f"/ is a sign, {tmp_path}/problems.parquet not"}
+    metrics["quoted"] = f'File "{tmp_path}/candidate.py", line 3 ({tmp_path}/other.py)'
     write_result(path, metrics, configuration, command=f"cudal1 train {tmp_path}/models/qwen {tmp_path}/more", note="")
     content = read_result(path)
     assert content["benchmark"] == "subject" and content["environment"]["processor"] and "note" not in content
@@ -56,7 +57,8 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
     assert content["configuration"] == {
         "out": "out.json", "rows": "slice(0, 250, 5)", "overrides": ["policy.path=qwen"],
     }  # fmt: skip
-    assert content["metrics"] == metrics | {"text": "/ is a sign, problems.parquet not"}
+    texts = {"text": "/ is a sign, problems.parquet not", "quoted": 'File "candidate.py", line 3 (other.py)'}
+    assert content["metrics"] == metrics | texts
 
 
 def test_a_result_when_it_does_not_say_how_it_was_made_gets_the_command_of_this_process(tmp_path, monkeypatch):
