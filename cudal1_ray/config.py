@@ -13,11 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import compose, initialize_config_dir
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, OverrideParseException
-from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -32,6 +31,7 @@ from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.settings import Key, bounded, check_values, find_keys
+from cudal1_ray.settings.composition import compose_settings, find_files
 from cudal1_ray.settings.origins import find_origins
 from cudal1_ray.settings.overrides import Overrides, grammar_advice
 from cudal1_ray.settings.presets import Preset, find_presets
@@ -103,10 +103,19 @@ def load_config(overrides: list[str], config_name: str = "config") -> Config:
     Raises:
         UserError: naming the key (unknown, of the wrong type, out of bounds) or the preset (not there) at fault.
     """
-    with composing():
-        config: Config = OmegaConf.to_object(compose(config_name=config_name, overrides=prepare_overrides(overrides)))
+    config = compose_config(config_name, prepare_overrides(overrides))
     check_config(config)
     return config
+
+
+def compose_config(config_name: str, overrides: list[str], schema: type = Config) -> Any:
+    """Compose a file of `conf/` with overrides in Hydra's grammar; keys and types are checked, values are not.
+
+    Raises:
+        UserError: naming the key or the preset at fault.
+    """
+    with composing(schema):
+        return OmegaConf.to_object(compose_settings(config_name, overrides, config_dir()))
 
 
 def compose_with_origins(overrides: list[str]) -> tuple[Config, dict[str, str]]:
@@ -118,16 +127,15 @@ def compose_with_origins(overrides: list[str]) -> tuple[Config, dict[str, str]]:
         UserError: naming the key or the preset at fault.
     """
     prepared = prepare_overrides(overrides)
-    with composing() as hydra:
-        config: Config = OmegaConf.to_object(compose(config_name="config", overrides=prepared))
-        files = composed_files(hydra, "config", prepared)
+    config: Config = compose_config("config", prepared)
+    files = composed_files("config", prepared)
     return config, find_origins(files, find_presets(config_dir()), all_presets(), prepared)
 
 
-def composed_files(hydra: Hydra, config_name: str, overrides: list[str]) -> list[tuple[str, str]]:
+def composed_files(config_name: str, overrides: list[str]) -> tuple[tuple[str, str], ...]:
     """Return the files of conf/ that a configuration is composed of, in their order: path without suffix, section."""
-    defaults = hydra.config_loader.compute_defaults_list(config_name, overrides, RunMode.RUN)
-    return [(file.config_path or "", file.package or "") for file in defaults.defaults]
+    with composing():
+        return find_files(config_name, overrides, config_dir())
 
 
 def prepare_overrides(overrides: list[str], sweep: bool = False) -> list[str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
 
-from cudal1_ray.config import all_presets, composed_files, composing, config_dir
+from cudal1_ray.config import all_presets, compose_config, composed_files, config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -205,7 +204,12 @@ def compose_serving(preset: str, overrides: list[str]) -> ServingConfig:
     Raises:
         UserError: naming the key or the preset at fault.
     """
-    return _composed(preset, overrides)[0]
+    _store_schema()
+    try:
+        config: ServingConfig = compose_config(f"serving/{preset}", overrides, ServingConfig)
+    except UserError as error:
+        raise UserError(str(error).replace("cudal1 train --", "cudal1 serve --")) from None
+    return config
 
 
 def compose_serving_with_origins(overrides: list[str]) -> tuple[ServingConfig, dict[str, str]]:
@@ -215,19 +219,14 @@ def compose_serving_with_origins(overrides: list[str]) -> tuple[ServingConfig, d
         UserError: naming the key or the preset at fault.
     """
     preset, rest = _split(overrides)
-    config, files = _composed(preset, rest)
+    config, files = compose_serving(preset, rest), composed_files(f"serving/{preset}", rest)
     return config, find_origins(files, find_presets(config_dir()), serving_presets(), rest)
 
 
-def _composed(preset: str, overrides: list[str]) -> tuple[ServingConfig, list[tuple[str, str]]]:
-    """Return a preset composed with overrides, and the files of conf/ that took part."""
-    try:
-        with composing(ServingConfig) as hydra:
-            ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
-            config = OmegaConf.to_object(compose(config_name=f"serving/{preset}", overrides=overrides))
-            return config, composed_files(hydra, f"serving/{preset}", overrides)
-    except UserError as error:
-        raise UserError(str(error).replace("cudal1 train --", "cudal1 serve --")) from None
+@cache
+def _store_schema() -> None:
+    """Give Hydra the schema, once in a process. It comes first in the presets of conf/serving/, which fill it in."""
+    ConfigStore.instance().store(name="serving_schema", node=ServingConfig)
 
 
 def serving_presets() -> dict[str, list[Preset]]:
