@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,27 @@ _GLOBAL = "# @package _global_"
 
 @dataclass(frozen=True)
 class Preset:
-    """One file of a group: `group=name` chooses it. `text` is its first comment, up to the first blank or key."""
+    """One file of a group: `group=name` chooses it. It is read where it is explained: its name is enough to compose."""
 
     group: str
     name: str
-    text: str
-    values: dict[str, Any]  # dotted key -> value, those that the file itself sets
+    file: Path
+
+    @cached_property
+    def text(self) -> str:
+        """Return the first comment, up to the first blank line or key."""
+        lines = self.file.read_text(encoding="utf-8").splitlines()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), lines[lines[0].startswith(_GLOBAL) :])
+        return " ".join(line.lstrip("# ") for line in comment)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Return the values that the file itself sets, by dotted key."""
+        text = self.file.read_text(encoding="utf-8")
+        content = OmegaConf.create(text)
+        assert isinstance(content, DictConfig)
+        prefix = "" if text.startswith(_GLOBAL) else self.group.replace("/", ".") + "."
+        return {prefix + key: value for key, value in _leaves(content, "") if not key.startswith("defaults")}
 
 
 @cache  # one command asks several times, and conf/ does not change meanwhile
@@ -29,23 +45,8 @@ def find_presets(folder: Path) -> dict[str, list[Preset]]:
     for file in sorted(folder.rglob("*.yaml")):
         group = file.parent.relative_to(folder).as_posix()
         if group != ".":
-            groups.setdefault(group, []).append(_read(file, group))
+            groups.setdefault(group, []).append(Preset(group, file.stem, file))
     return dict(sorted(groups.items()))
-
-
-def _read(file: Path, group: str) -> Preset:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    everywhere = lines[0].startswith(_GLOBAL)
-    comment = []
-    for line in lines[everywhere:]:
-        if not line.startswith("#"):
-            break
-        comment.append(line.lstrip("# "))
-    content = OmegaConf.create("\n".join(lines))
-    assert isinstance(content, DictConfig)
-    prefix = "" if everywhere else group.replace("/", ".") + "."
-    values = {prefix + key: value for key, value in _leaves(content, "") if not key.startswith("defaults")}
-    return Preset(group, file.stem, " ".join(comment), values)
 
 
 def _leaves(content: DictConfig, prefix: str) -> list[tuple[str, Any]]:
