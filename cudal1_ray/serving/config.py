@@ -26,7 +26,8 @@ from cudal1_ray.settings.overrides import Overrides
 from cudal1_ray.settings.presets import Preset, find_presets
 
 KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
-
+# Sections whose presets are training's; `policy` is another one here.
+_SHARED = ("rollout", "evaluation", "prompting", "exemplars")
 
 # Value of policy where the policy is behind policy.url.
 ENDPOINT = "endpoint"
@@ -230,8 +231,10 @@ def _store_schema() -> None:
 
 
 def serving_presets() -> dict[str, list[Preset]]:
-    """Return the presets that `cudal1 serve` takes, by group: its own, and those that it shares with training."""
-    shared = {group: all_presets()[group] for group in ("rollout", "evaluation", "prompting", "exemplars")}
+    """Return the presets that `cudal1 serve` takes, by group: its own, and those that it shares with training, such as
+    evaluation and evaluation/rules.
+    """
+    shared = {group: presets for group, presets in all_presets().items() if group.partition("/")[0] in _SHARED}
     return {"serving": find_presets(config_dir())["serving"]} | shared
 
 

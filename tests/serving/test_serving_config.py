@@ -8,6 +8,7 @@ import yaml
 
 from cudal1_ray.cli import main
 from cudal1_ray.commands.serve import start_line
+from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig, check_gpus
@@ -56,6 +57,16 @@ def test_run_when_served_is_served_from_its_latest_stage_or_a_given_folder(run):
     assert "sft-final" in earlier.policy.path and earlier.policy.chat and earlier.replicas.max > earlier.replicas.min
 
 
+@pytest.mark.parametrize("rules", ["kernelbench", "strict"])
+def test_rules_when_a_preset_is_chosen_are_those_that_training_and_evaluate_have(run, rules):
+    served = load_serving_config([f"policy={run}", f"evaluation/rules={rules}", "evaluation.rules.mode=eval"])
+    assert (
+        served.evaluation.rules
+        == load_config([f"evaluation/rules={rules}", "evaluation.rules.mode=eval"]).evaluation.rules
+    )
+    assert (served.evaluation.required_sandbox, served.evaluation.timing.budget_s) == ("namespaces", 2.0)
+
+
 @pytest.mark.parametrize(
     "overrides, named",
     [
@@ -68,6 +79,7 @@ def test_run_when_served_is_served_from_its_latest_stage_or_a_given_folder(run):
         (["security.request_timeout_s=0"], "request_timeout_s"),
         (["rollout.engine=transformers"], "vllm"),
         (["optimize.rounds=many"], "optimize.rounds"),
+        (["evaluation/rules=strikt"], "did you mean evaluation/rules=strict"),
     ],
 )
 def test_serving_settings_when_wrong_are_named(run, overrides, named):
