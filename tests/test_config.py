@@ -276,3 +276,16 @@ def test_corpus_when_missing_is_named_before_anything_starts(key):
     check_corpora(load_config([]))
     with pytest.raises(UserError, match=f"{key}=nowhere: give a Parquet file"):
         check_corpora(load_config([f"{key}=nowhere"]))
+
+
+def test_seeds_when_a_run_has_none_are_named_before_anything_starts(tmp_path):
+    settings = [f"exemplars.seed_from={tmp_path}"]
+    with pytest.raises(UserError, match="bundled, kernelbench or the folder of a run with exemplars"):
+        check_corpora(load_config(settings))
+    (tmp_path / "config.yaml").write_text("name: other\n")
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "sft-000001.parquet").write_text("not read")
+    with pytest.raises(UserError, match="this run has no exemplars yet"):
+        check_corpora(load_config(settings))
+    (tmp_path / "exemplars").mkdir()
+    check_corpora(load_config(settings))

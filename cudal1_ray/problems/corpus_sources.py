@@ -48,19 +48,24 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     return [entry for table in tables for entry in _from_table(table)]
 
 
-def require_corpus(source: str, key: str) -> None:
-    """Raise the UserError of `read_corpus` where nothing is, without reading what is there."""
+def require_corpus(source: str, key: str, *others: str) -> None:
+    """Raise the UserError of `read_corpus` where nothing is, without reading what is there.
+
+    Args:
+        others: what the setting takes besides, for the message.
+    """
     if source != BUNDLED:
-        _find(source, key)
+        _find(source, key, *others)
 
 
-def _find(source: str, key: str) -> tuple[list[Path], list[Path]]:
+def _find(source: str, key: str, *others: str) -> tuple[list[Path], list[Path]]:
     """Return the tables and the files of candidates that a source names."""
     path = _KERNELBENCH_FILE if source == KERNELBENCH else Path(source).expanduser()
     tables = table_files(path) if path.is_dir() else [path] if path.suffix == ".parquet" else []
     files = sorted(file for file in path.glob("*/*.py") if not file.name.startswith("_")) if path.is_dir() else []
     if not path.exists() or not (tables or files):
-        named = f"{BUNDLED} or {KERNELBENCH}"
+        *names, last = BUNDLED, KERNELBENCH, *others
+        named = f"{', '.join(names)} or {last}"
         raise UserError(f"{key}={source}: give a Parquet file, a folder <problem id>/<candidate>.py, {named}")
     return tables, files
 

@@ -9,6 +9,7 @@ from cudal1_ray.config import Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.algorithm import compute_advantages
 from cudal1_ray.problems.corpus_sources import require_corpus
+from cudal1_ray.training.seeding import require_seeds
 
 RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
 
@@ -132,9 +133,10 @@ def check_corpora(config: Config) -> None:
     """
     sources = {
         "sft.corpus": config.sft.corpus if "sft" in stages_of(config) else "",
-        "exemplars.seed_from": config.exemplars.seed_from,
         "prompting.related_from": config.prompting.related_from,
     }
     for key, source in sources.items():
         if source:
             require_corpus(source, key)
+    if config.exemplars.seed_from:
+        require_seeds(config.exemplars.seed_from)

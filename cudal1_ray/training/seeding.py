@@ -9,6 +9,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
+from cudal1_ray.problems.corpus_sources import require_corpus
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -25,6 +26,19 @@ def check_corpus(config: Config, problems: list[Problem]) -> None:
         )
 
 
+def require_seeds(source: str) -> None:
+    """Raise UserError where `exemplars.seed_from` names neither a corpus nor a run with exemplars; read neither."""
+    run = RunFolder(Path(source).expanduser())
+    if run.exemplars.is_dir():
+        return
+    if (run.path / "config.yaml").is_file():
+        raise UserError(
+            f"exemplars.seed_from={source}: this run has no exemplars yet (no folder {run.exemplars.name} in it); "
+            "let it evaluate candidates first, or give another run or a corpus"
+        )
+    require_corpus(source, "exemplars.seed_from", "the folder of a run with exemplars")
+
+
 def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
     """Put what is known of the training problems into the run's buffers, before any candidate of its own: each
     candidate into that of the hardware that measured it. A run on other hardware measures the fastest again.
@@ -32,6 +46,7 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.
     """
+    require_seeds(source)
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
@@ -43,7 +58,8 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
     if not measured:
         raise UserError(
             f"exemplars.seed_from={source}: holds no candidate with a speedup for any of the {len(ids)} training "
-            "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run"
+            "problems; give a Parquet file with the columns problem, code and speedup, or the folder of a run with "
+            "exemplars of them"
         )
     for hardware in sorted({hardware for hardware, _ in measured}):
         ours = [exemplar for named, exemplar in measured if named == hardware]
