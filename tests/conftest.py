@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from cudal1_ray.uncollected import uncollected
 # Of OpenMP, here and in every process that tests start, unless the environment sets it: the suite's workers
 # share two cores, where threads that wait for each other's cores take several times the CPU time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a shell starts in the background ignores Ctrl-C, and so does what that starts: tests interrupt both.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files whose tests use one server that takes half a minute to start: one worker runs them all, its end last.
 SERVED = {f"tests/serving/test_{name}.py" for name in ("page_server", "rolling", "server")}

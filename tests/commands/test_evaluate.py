@@ -50,10 +50,12 @@ def folder(tmp_path):
 def test_evaluate_when_interrupted_ends_with_one_line(folder):
     (folder / "asleep.py").write_text("import time\n\ntime.sleep(100)\n" + HONEST)
     started = subprocess.Popen(
-        command("asleep.py", "--problem", "problem.py", *QUICK), cwd=folder, stderr=subprocess.PIPE, text=True,
+        command("asleep.py", "--problem", "problem.py", *QUICK),
+        cwd=folder,
+        stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background process ignores it
-    )  # fmt: skip
+        text=True,
+    )
     deadline = time.monotonic() + 120
     while len(below := descendants(started.pid)) < 3:  # fork server, supervisor, contestant
         assert started.poll() is None and time.monotonic() < deadline, started.stderr.read()

@@ -23,10 +23,7 @@ QUICK = [*STAGE_1, "sft.epochs=3"]
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "cudal1_ray.cli", "train", "-m", f"runs_dir={folder}", *QUICK, *overrides]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background process ignores it
-    )  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(process: subprocess.Popen[str], code: int = 0, timeout: float = 400.0) -> str:
