@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         UserError: when the arguments do not go together, and for whatever they name that is not there.
     """
-    settings = [argument for argument in arguments.given if "=" in argument and not Path(argument).is_file()]
+    settings = [argument for argument in arguments.given if "=" in argument and not os.path.isfile(argument)]
     candidates = [argument for argument in arguments.given if argument not in settings]
     config = load_config([f"evaluation={choose_preset(arguments)}", *settings])
     if arguments.run_folder is not None:
