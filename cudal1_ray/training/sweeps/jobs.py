@@ -15,11 +15,12 @@ from pathlib import Path
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from cudal1_ray.config import Config, check_config
+from cudal1_ray.config import Config, check_config, config_dir
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.settings.composition import compose_settings
 from cudal1_ray.training.continuation import is_how_it_is_run
 from cudal1_ray.training.preflight import check_run
 
@@ -96,9 +97,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
         values = dict(override.partition("=")[::2] for override in overrides)
         settings = {key: values[key] for key in varied}
         name = _folder_name(settings)
-        composed = loader.load_sweep_config(sweep, list(overrides))
-        with open_dict(composed):
-            del composed["hydra"]
+        composed = compose_settings("config", [*sweep.hydra.overrides.hydra, *overrides], config_dir())
         config: Config = dataclasses.replace(OmegaConf.to_object(composed), name=name, runs_dir=str(path))
         check_config(config)
         check_run(config)
