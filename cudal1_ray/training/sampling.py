@@ -212,11 +212,16 @@ class SampleBatch:
 
 
 class Sampler:
-    """Samples prompts and has every answer evaluated."""
+    """Samples prompts and has every answer evaluated.
+
+    Attributes:
+        beside: candidates of another scope that are evaluated while batches are sampled; None: there are none.
+    """
 
     def __init__(self, crew: Crew, run: RunFolder, journal: VerdictJournal, metrics: RunMetrics, progress: Progress):
         self._crew, self._journal, self._metrics, self._progress = crew, journal, metrics, progress
         self.in_flight = InFlight(run.in_flight)
+        self.beside: VerdictCollector | None = None
 
     def sample(
         self,
@@ -247,7 +252,7 @@ class Sampler:
         return samples
 
     def collector(self, scope: str) -> VerdictCollector:
-        return VerdictCollector(self._crew, self._journal, self._progress, scope)
+        return VerdictCollector(self._crew, self._journal, self._progress, scope, self.beside)
 
     def begin(self, plan: Plan, problems: dict[str, Problem], collector: VerdictCollector) -> SampleBatch:
         """Hand a plan to the engines, without what is on disk of it already."""

@@ -29,7 +29,7 @@ from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stages.self_supervised import run_self_supervised
-from cudal1_ray.training.stages.sft import run_sft
+from cudal1_ray.training.stages.sft import begin_corpus, run_sft
 from cudal1_ray.training.stopping import RunStopped, Stopper
 from cudal1_ray.training.tracking import open_tracker
 
@@ -179,6 +179,8 @@ def _run_with_crew(
         state = session.state
         session.ensure_published()
         if not state.stage:
+            if stages[0] == "sft":
+                begin_corpus(session)  # the untrained policy leaves evaluators with next to nothing to do
             assess(session, UNTRAINED)
         for stage in stages:
             stopper.check(session.last_step_s)

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 
 from cudal1_ray.actors.evaluation_queue import lost_verdict
+from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import Problem
 from cudal1_ray.rewards import is_void
@@ -19,16 +20,25 @@ class VerdictCollector:
 
     Args:
         scope: part of the journal: verdicts of other scopes are not used.
+        beside: a collector of another scope whose candidates are under way too: `collect` moves them on as well.
 
     Attributes:
         verdicts: by request id, filled by `submit` (known ones) and `collect`.
     """
 
-    def __init__(self, crew: Crew, journal: VerdictJournal, progress: Progress, scope: str):
+    def __init__(
+        self,
+        crew: Crew,
+        journal: VerdictJournal,
+        progress: Progress,
+        scope: str,
+        beside: VerdictCollector | None = None,
+    ):
         self._crew, self._journal, self._progress, self._scope = crew, journal, progress, scope
+        self._beside = beside
         self.verdicts: dict[str, Verdict] = {}
-        self._waiters: dict[str, list[str]] = defaultdict(list)  # candidate key -> request ids
-        self._candidates: dict[str, tuple[Problem, str]] = {}
+        self._waiters: dict[str, list[str]] = defaultdict(list)  # work id -> request ids
+        self._candidates: dict[str, tuple[str, Problem, str]] = {}  # work id -> key in the journal, problem, code
         self._held_back: list[str] = []
         self._best_speedups: dict[str, float] = {}
 
@@ -44,18 +54,19 @@ class VerdictCollector:
         if verdict := self._journal.get(self._scope, key):
             self.verdicts[request_id] = verdict
             return False
-        self._waiters[key].append(request_id)
-        if len(self._waiters[key]) > 1:
+        work_id = f"{self._scope}/{key}"
+        self._waiters[work_id].append(request_id)
+        if len(self._waiters[work_id]) > 1:
             return False
-        self._candidates[key] = (problem, code)
-        self._held_back.append(key)
+        self._candidates[work_id] = (key, problem, code)
+        self._held_back.append(work_id)
         return True
 
     def release(self) -> None:
         """Send what was submitted to the compilers. Apart from `submit` for devices that generate, then evaluate."""
-        for key in self._held_back:
-            problem, code = self._candidates[key]
-            self._crew.compilations.submit(key, code, problem.source)
+        for work_id in self._held_back:
+            _, problem, code = self._candidates[work_id]
+            self._crew.compilations.submit(work_id, code, problem.source)
         self._held_back.clear()
 
     @property
@@ -67,19 +78,24 @@ class VerdictCollector:
         """Move compiled candidates on and take in verdicts, without waiting; return how many pieces moved."""
         compiled = self._crew.compilations.collect(timeout_s=0.0)
         for done in compiled:
-            problem, code = self._candidates[done.work_id]
-            if done.error:
-                self._settle(done.work_id, lost_verdict(problem.problem_id, "compiler", done.error), lost=True)
-            elif not done.value.ok:
-                result = done.value
-                self._settle(done.work_id, Verdict.rejected(problem.problem_id, result.reason, result.detail))
-            else:
-                best = self._best_speedup(problem.problem_id)
-                self._crew.evaluations.submit(done.work_id, problem, code, best)
+            self._collector_of(done.work_id)._take_compiled(done)
         evaluated = self._crew.evaluations.collect(timeout_s=0.0)
         for done in evaluated:
-            self._settle(done.work_id, done.value, lost=bool(done.error))
+            self._collector_of(done.work_id)._settle(done.work_id, done.value, lost=bool(done.error))
         return len(compiled) + len(evaluated)
+
+    def _collector_of(self, work_id: str) -> VerdictCollector:
+        return self if self._beside is None or work_id in self._candidates else self._beside
+
+    def _take_compiled(self, done: WorkResult) -> None:
+        _, problem, code = self._candidates[done.work_id]
+        if done.error:
+            self._settle(done.work_id, lost_verdict(problem.problem_id, "compiler", done.error), lost=True)
+        elif not done.value.ok:
+            self._settle(done.work_id, Verdict.rejected(problem.problem_id, done.value.reason, done.value.detail))
+        else:
+            best = self._best_speedup(problem.problem_id)
+            self._crew.evaluations.submit(done.work_id, problem, code, best)
 
     def finish(self) -> None:
         """Release everything and block until all of it has a verdict."""
@@ -90,7 +106,8 @@ class VerdictCollector:
             self.show()
 
     def show(self) -> None:
-        self._progress.role("evaluator", f"{self.pending} candidates to go" if self.pending else IDLE)
+        pending = self.pending + (self._beside.pending if self._beside else 0)
+        self._progress.role("evaluator", f"{pending} candidates to go" if pending else IDLE)
         self._progress.refresh()
 
     def _best_speedup(self, problem_id: str) -> float:
@@ -101,15 +118,15 @@ class VerdictCollector:
             self._best_speedups |= self._crew.ask_exemplars("best_speedups", [problem_id])
         return self._best_speedups[problem_id]
 
-    def _settle(self, key: str, verdict: Verdict, *, lost: bool = False) -> None:
+    def _settle(self, work_id: str, verdict: Verdict, *, lost: bool = False) -> None:
         """Record a verdict and hand it to every completion that waits for it.
 
         The journal takes none that is void, which is no statement about the candidate, except where every attempt
         `lost` an actor: the same candidate again would cost as many.
         """
+        key, _, _ = self._candidates.pop(work_id)
         if lost or not is_void(verdict):
             self._journal.add(self._scope, key, verdict)
         self._progress.verdict(verdict)
-        del self._candidates[key]
-        for request_id in self._waiters.pop(key):
+        for request_id in self._waiters.pop(work_id):
             self.verdicts[request_id] = verdict

@@ -77,6 +77,23 @@ def test_collector_when_machine_or_problem_was_at_fault_evaluates_again(crew, pr
         assert again.verdicts["a"].reasons == (reason,)
 
 
+def test_collector_when_another_scope_is_under_way_beside_it_moves_both_on(crew, problem, tmp_path):
+    journal, progress = VerdictJournal(tmp_path / "journal.jsonl"), Progress("run", "", Console(quiet=True))
+    corpus = VerdictCollector(crew, journal, progress, "training")
+    both, alone = "speed = 3", "speed = 4"
+    for code in (both, alone):
+        assert corpus.submit(code, problem, code)
+    corpus.release()
+    samples = VerdictCollector(crew, journal, progress, "assessment", beside=corpus)
+    assert samples.submit("sample", problem, both)  # a scope does not take the other's verdict
+    samples.finish()
+    while corpus.pending:
+        assert samples.collect()
+    assert samples.verdicts["sample"].speedup == corpus.verdicts[both].speedup == 4.0
+    assert corpus.verdicts[alone].speedup == 5.0
+    assert set(crew.evaluations.evaluated.values()) == {1} and len(crew.evaluations.evaluated) == 3
+
+
 def test_journal_when_it_has_the_earlier_name_of_a_lost_evaluator_is_read(tmp_path):
     journal = VerdictJournal(tmp_path / "journal.jsonl")
     key = journal.key("p", CODE)

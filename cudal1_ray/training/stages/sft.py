@@ -52,15 +52,10 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
         UserError: when there is no accepted candidate to learn from, or none that fits the token budgets.
     """
     settings = session.config.sft
-    ids = {problem.problem_id for problem in session.train_problems}
-    entries = [entry for entry in read_corpus(settings.corpus) if entry.problem_id in ids]
-    session.progress.stage("corpus", len(entries))
-    collector = VerdictCollector(session.crew, session.journal, session.progress, "training")
-    speedups = {entry.entry_id: entry.speedup for entry in entries if settings.recorded_verdicts and entry.speedup > 0}
-    for entry in entries:
-        if entry.entry_id not in speedups:
-            collector.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
+    entries, collector = _entries(session), begin_corpus(session)
     collector.finish()
+    session.batches.beside = None
+    speedups = _recorded_speedups(session, entries)
     speedups |= {name: verdict.credited_speedup for name, verdict in collector.verdicts.items() if verdict.accepted}
     accepted = [entry for entry in entries if entry.entry_id in speedups]
     session.progress.advance("corpus", f"{len(accepted)} of {len(entries)} accepted", steps=len(entries))
@@ -78,6 +73,37 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
             "pretrained policy with stage=self_supervised or stage=contrastive"
         )
     return fitting, {entry.entry_id: speedups[entry.entry_id] for entry in fitting}
+
+
+def begin_corpus(session: Session) -> VerdictCollector:
+    """Return the collector of the corpus's verdicts, its candidates submitted; what is sampled before `validate_corpus`
+    asks for the verdicts moves them on.
+    """
+    if session.batches.beside is not None:
+        return session.batches.beside
+    entries = _entries(session)
+    session.progress.stage("corpus", len(entries))
+    collector = session.batches.collector("training")
+    recorded = _recorded_speedups(session, entries)
+    for entry in entries:
+        if entry.entry_id not in recorded:
+            collector.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
+    if session.crew.evaluate_during_generation:
+        collector.release()
+    session.batches.beside = collector
+    return collector
+
+
+def _entries(session: Session) -> list[CorpusEntry]:
+    """Return the corpus's candidates for the training problems."""
+    ids = {problem.problem_id for problem in session.train_problems}
+    return [entry for entry in read_corpus(session.config.sft.corpus) if entry.problem_id in ids]
+
+
+def _recorded_speedups(session: Session, entries: list[CorpusEntry]) -> dict[str, float]:
+    """Return the speedups, by entry id, that the corpus brings and the run takes at their word."""
+    recorded = session.config.sft.recorded_verdicts
+    return {entry.entry_id: entry.speedup for entry in entries if recorded and entry.speedup > 0}
 
 
 def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
