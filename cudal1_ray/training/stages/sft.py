@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from cudal1_ray.errors import UserError
@@ -26,16 +28,18 @@ def run_sft(session: Session) -> None:
         settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule
     )
     session.begin_stage()
-    with session.stopper.after_this_step():
+    with session.stopper.after_this_step(), ThreadPoolExecutor(1, "epoch") as beside:
         for epoch in range(done + 1, settings.epochs + 1):
             if reason := session.stopper.reason(session.last_step_s):
                 session.checkpoint_if_newer()
                 raise RunStopped(reason)
-            if epoch > done + 1:
-                sequences = _epoch_sequences(session, entries, speedups, epoch)
             last = epoch == settings.epochs
+            # This process only waits for the learner meanwhile.
+            following = None if last else beside.submit(_epoch_sequences, session, entries, speedups, epoch + 1)
             session.learn("supervised fine-tuning", session.crew.learner.train_sft, sequences, settings.batch_sequences)
-            if last:
+            if following is not None:
+                sequences = following.result()
+            else:
                 session.publish()
             session.record_step(STAGE, epoch, last=last)
             if session.checkpoint_due:
