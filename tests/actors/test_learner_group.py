@@ -7,7 +7,8 @@ import ray
 import torch
 
 from cudal1_ray.actors.config import RoleConfig
-from cudal1_ray.actors.learner import LearnerGroup, LearnerLost
+from cudal1_ray.actors.learner import LearnerGroup, LearnerLost, waiting_environment
+from cudal1_ray.learning import LearnerConfig
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +47,8 @@ def test_learner_when_its_process_is_gone_is_lost_with_the_cause_in_one_line(gro
     with pytest.raises(LearnerLost) as lost:
         group._all("train_sft", ZeroDivisionError())
     assert "\n" not in str(lost.value)
+
+
+def test_learner_when_it_computes_on_a_cpu_limits_how_long_its_threads_spin():
+    assert int(waiting_environment(LearnerConfig(device="cpu"))["GOMP_SPINCOUNT"]) < 10_000
+    assert waiting_environment(LearnerConfig(device="cuda")) == {}
