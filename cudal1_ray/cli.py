@@ -13,7 +13,7 @@ from dataclasses import replace
 from cudal1_ray.commands.arguments import add_later_arguments, build_parser
 from cudal1_ray.commands.hydra_flags import without_cfg_type
 from cudal1_ray.errors import UserError
-from cudal1_ray.uncollected import uncollected
+from cudal1_ray.uncollected import imported_to_stay
 
 # What the user's disk, paths or limits do to a command, as against a fault in it.
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
@@ -110,7 +110,7 @@ def _train(arguments: argparse.Namespace) -> int:
         check_run(config)
         print(to_yaml(config), end="")
         return 0
-    with uncollected():
+    with imported_to_stay():
         from cudal1_ray.training.train import train
 
     return train(config, shlex.join(["cudal1", "train", *overrides]))

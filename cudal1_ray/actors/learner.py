@@ -16,7 +16,7 @@ from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.rollout import RolloutConfig
-from cudal1_ray.uncollected import uncollected
+from cudal1_ray.uncollected import imported_to_stay
 
 if TYPE_CHECKING:
     from cudal1_ray.learning import Learner
@@ -64,7 +64,7 @@ class LearnerActor(FleetMember):
         rendezvous: tuple[str, int],
         seed: int,
     ) -> None:
-        with uncollected():
+        with imported_to_stay():
             from cudal1_ray.learning import Learner  # seconds of imports that the driver need not wait for
 
         self._learner = Learner(

@@ -13,7 +13,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ENDPOINT, check_gpus
-from cudal1_ray.uncollected import uncollected
+from cudal1_ray.uncollected import imported_to_stay
 
 KEYS = "security.keys_file="
 
@@ -43,7 +43,7 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
 
 
 def _run(config: ServingConfig, console: Console) -> int:
-    with uncollected():
+    with imported_to_stay():
         from cudal1_ray.serving.application import leave, start, stop
 
     stop_request = threading.Event()

@@ -29,7 +29,7 @@ from cudal1_ray.rollout.vllm_arguments import engine_arguments, register_archite
 from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
-from cudal1_ray.uncollected import uncollected
+from cudal1_ray.uncollected import imported_to_stay, uncollected
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +59,10 @@ class VllmEngine(PausableEngine):
         self._runs: list[dict[str, Any]] = []  # vLLM's request id -> label, of each call under way
         self._cuts: dict[str, list[tuple[int, int]]] = {}  # see `version_segments`; of those that saw an update
         with uncollected(), applied(vllm_environment(config)):
-            register_architectures(config, model_path)
+            with imported_to_stay():
+                import vllm.v1.engine.llm_engine  # noqa: F401
+
+                register_architectures(config, model_path)
             if adapter is not None:
                 self.no_adapter_reason = vllm_adapters.refusal(config, model_path, adapter)
                 self.adapter = None if self.no_adapter_reason else adapter
