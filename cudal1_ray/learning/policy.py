@@ -162,7 +162,7 @@ def _locate(path: str) -> tuple[str, dict[str, str]]:
             import accelerate  # noqa: F401
             import gguf  # noqa: F401
         except ImportError as error:
-            raise UserError(f"policy.path={path}: {error}; GGUF files need `pip install cudal1_ray[gguf]`") from None
+            raise UserError(f"policy.path={path}: {error}; GGUF files need `pip install gguf accelerate`") from None
         return str(local.parent), {"gguf_file": local.name}
     if local.is_dir():
         if not (local / "config.json").is_file():

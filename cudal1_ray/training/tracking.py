@@ -31,8 +31,7 @@ class WandbTracker:
         try:
             import wandb
         except ImportError as error:
-            advice = 'pip install "cudal1_ray[wandb]", or take tracking=none'
-            raise UserError(f"tracking.service=wandb: {error}; {advice}") from None
+            raise UserError(f"tracking.service=wandb: {error}; pip install wandb, or take tracking=none") from None
         file = path / "wandb_id"
         run_id = file.read_text().strip() if file.exists() else uuid.uuid4().hex[:8]
         write_atomically(file, run_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -32,7 +33,15 @@ def test_optional_packages_when_missing_are_named_with_their_use():
 
 def test_missing_packages_when_advised_name_a_command_of_the_repository(repository):
     assert "make setup" in doctor.SETUP and "GPU" in (repository / "Makefile").read_text()
-    assert "pip install 'cudal1_ray" not in (repository / "cudal1_ray" / "commands" / "doctor.py").read_text()
+
+
+def test_missing_packages_when_advised_are_those_of_an_index(repository):
+    """This project is on none: pip would find nothing, or what another author published under its name."""
+    texts = [*repository.glob("*.md"), *(repository / "requirements").iterdir()]
+    for folder in ("cudal1_ray", "conf", "docs", "launch"):
+        texts += [file for end in ("py", "md", "yaml", "sh") for file in (repository / folder).rglob(f"*.{end}")]
+    advice = re.compile(r"pip install[^\n`]{0,40}\bcudal1_ray\b")
+    assert [str(file) for file in texts if advice.search(file.read_text())] == []
 
 
 def test_reference_verdicts_when_a_reference_meets_itself_are_measured_and_not_set_to_1():

@@ -11,8 +11,8 @@ from learning_samples import TEXTS
 
 from cudal1_ray.learning import PolicyConfig, build_policy, encode_completion, encode_prompt, save_policy
 
-pytest.importorskip("accelerate", reason="GGUF files need the extra cudal1_ray[gguf]")
-gguf = pytest.importorskip("gguf", reason="GGUF files need the extra cudal1_ray[gguf]")
+pytest.importorskip("accelerate", reason="GGUF files need gguf and accelerate")
+gguf = pytest.importorskip("gguf", reason="GGUF files need gguf and accelerate")
 
 NAMES = {
     "self_attn.q_proj": "attn_q",

@@ -22,7 +22,7 @@ def test_tracking_when_there_is_no_service_needs_no_package(tmp_path):
 
 @pytest.mark.skipif(INSTALLED, reason="wandb is installed")
 def test_tracking_when_a_package_is_missing_names_the_command_that_installs_it(tmp_path):
-    with pytest.raises(UserError, match=r"pip install .*\[wandb\]"):
+    with pytest.raises(UserError, match="pip install wandb"):
         open_tracker(OFFLINE, tmp_path, {})
 
 
