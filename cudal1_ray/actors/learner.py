@@ -29,9 +29,10 @@ RAY_FAILURES = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError, r
 _LESS_MEMORY = "if this comes again, lower learner.tokens_per_micro_batch, or evaluation.slots where they share its GPU"
 
 # Rounds for which a thread of OpenMP spins before it sleeps; libgomp's default is 300,000. Milliseconds of a step of
-# policy=tiny on four sequences, two threads on two cores: on idle cores 114 with 2,000, 104 and 139 by default, 172 and
-# 196 without spinning; on cores that other processes share 269 with 1,000, 802 with 10,000, 1,660 to 2,480 by default.
-SPINS = 2000
+# policy=tiny on four sequences, two threads on two cores: on idle cores 116 with 1,000, 114 with 2,000, 104 to 139 by
+# default, 172 and 196 without spinning; beside one busy process 261 with 1,000, 368 with 3,000, 460 by default; beside
+# several 155 to 269 with 1,000, 521 with 3,000, 802 with 10,000, 1,660 to 2,480 by default.
+SPINS = 1000
 
 
 class LearnerLost(ActorsLost):
