@@ -1,9 +1,9 @@
 """Which optimisation techniques a candidate uses, with the line that shows it.
 
-The names are those of METHOD.md (the paper's list, and what inline code makes possible). Evidence is code,
-never a comment or a docstring: Python is read as an AST, CUDA and Triton sources as text with their comments
-removed. A tag states that a technique is *present*, not that it made the candidate faster; a missing tag is
-weaker evidence than a present one.
+The names are those of CUDA-L1's list, and of what inline code makes possible. Evidence is code, never a
+comment or a docstring: Python is read as an AST, CUDA and Triton sources as text with their comments removed.
+A tag states that a technique is *present*, not that it made the candidate faster; a missing tag is weaker
+evidence than a present one.
 """
 
 from __future__ import annotations
