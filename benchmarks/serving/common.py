@@ -179,8 +179,8 @@ def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
     flags += ["--block-size", str(config.block_size)] if config.block_size else []
     if config.kv_cache_gib is not None:
         flags += ["--kv-cache-memory-bytes", str(int(config.kv_cache_gib * GIB))]
-    else:
-        flags += ["--gpu-memory-utilization", str(config.gpu_memory_utilization)]
+    # Beside the former too: vLLM starts only where this share of the memory is free.
+    flags += ["--gpu-memory-utilization", str(config.gpu_memory_utilization)]
     return flags
 
 
