@@ -38,7 +38,8 @@ def check_sync(
     for token, what Transformers writes with the learner's weights.
     """
     on_gpu = transport != "gloo"
-    tolerance = 0.05 if dtype == "bfloat16" else 1e-3 if on_gpu else 1e-4
+    # On a GPU the engine's attention multiplies in TF32: 1.1e-3 on an H100
+    tolerance = 0.05 if dtype == "bfloat16" else 5e-3 if on_gpu else 1e-4
     policy = PolicyConfig(
         kind="scratch",
         hidden_size=128,
