@@ -1,5 +1,5 @@
 """torch.compile on forward."""
-# problem: pointwise
+# problem: pointwise_large
 # expect: accepted
 # least: 1.2
 # ruff: noqa
