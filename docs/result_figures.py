@@ -159,7 +159,8 @@ def _by_policy(split: str, exemplars: bool) -> Callable[[Any], str]:
     def text(content: Any) -> str:
         rows = [row for row in content["assessed"] if (row["split"], row["exemplars"]) == (split, exemplars)]
         newest = max(row["policy"] for row in rows if row["policy"].startswith("contrastive"))
-        named = {"base": "base model", newest: f"after {int(newest.rpartition('-')[2])} steps"}
+        steps = content["steps"][-1]["step"] if newest.endswith("final") else int(newest.rpartition("-")[2])
+        named = {"base": "base model", newest: f"after {steps} steps"}
         of = {row["policy"]: row for row in rows}
         parts = [f"{name} {of[policy]['accepted']} of {of[policy]['samples']}" for policy, name in named.items()
                  if policy in of]  # fmt: skip
@@ -199,31 +200,34 @@ FIGURES = {
             _assessed("untrained"), H100,
         ),
         Figure("After stage 1 on the corpus", "kernelbench-training/h100/assessments", _assessed("sft"), H100),
-        Figure("23 steps of stage 3: right with an own kernel", "kernelbench-training/h100/assessed", _right_own,
+        Figure("Steps 1 to 23 of stage 3: right with an own kernel", "kernelbench-training/h100/assessed", _right_own,
                H100_H200),
         Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100/assessed", _faster_problems,
                H100_H200),
         Figure("Training problems, with exemplars", "kernelbench-training/h100/assessed", _by_policy("train", True),
-               H200),
-        Figure("Training problems, without", "kernelbench-training/h100/assessed", _by_policy("train", False), H200),
+               H100),
+        Figure("Training problems, without", "kernelbench-training/h100/assessed", _by_policy("train", False), H100),
         Figure("Held out, without exemplars", "kernelbench-training/h100/assessed", _by_policy("held_out", False),
-               H200),
+               H100_H200),
     ],
     "evaluator": [
         Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
-        Figure("Honest candidates", "adversarial/h200/honest", _honest, H200),
+        Figure("Honest candidates", "adversarial/h100/honest", _honest, H100),
         Figure("Same candidate twice within 2%, one candidate", "evaluator-repeat-certain/h200", _repeat, H200),
         Figure("Same candidate twice within 2%, manifest", "evaluator-repeat/h200", _repeat, H200),
         Figure("Reference against itself within 3%", "evaluator-noise/cpu", _self_noise, "2 busy CPU cores"),
         Figure(
-            "A right candidate of a known problem, today's levels 1, 2", "evaluator-cost/h100",
+            "A right candidate of a known problem, today's levels 1, 2", "evaluator-cost/h100/problems_s",
             _levels("problems known right"), H100,
         ),
         Figure(
-            "One that fails at import, at construction", "evaluator-cost/h100",
+            "One that fails at import, at construction", "evaluator-cost/h100/failing_s",
             _cost("failing import level1", "failing construction level1"), H100,
         ),
-        Figure("Opening a problem, today's levels 1, 2", "evaluator-cost/h100", _levels("problems opening"), H100),
+        Figure(
+            "Opening a problem, today's levels 1, 2", "evaluator-cost/h100/problems_s",
+            _levels("problems opening"), H100,
+        ),
         Figure(
             "A process per candidate, today's levels 1, 2", "evaluator-cost/h100/other_way_s",
             _levels("other_way"), H100,
