@@ -19,6 +19,9 @@ from cudal1_ray.training.rollout_table import SCHEMA
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# A path in a code span, by the folders that pages leave out in front of it.
+PATH = re.compile(r"`((?:[\w-]+/)+[\w.-]*)`")
+ABOVE = (ROOT, ROOT / "cudal1_ray", ROOT / "conf", ROOT / "benchmarks" / "results")
 SETTING = re.compile(r"`([a-z_]+(?:\.[a-z_0-9]+)+)(?:=[^`]*)?`")
 
 
@@ -58,6 +61,19 @@ def test_settings_when_a_page_names_them_exist(page):
     for name in SETTING.findall(page.read_text()):
         if name.partition(".")[0] in sections and not name.endswith((".py", ".md", ".json", ".yaml", ".jsonl")):
             assert name in keys, f"{page.name}: {name}"
+
+
+def test_paths_when_a_page_names_them_exist():
+    """What is below no folder of the repository is of a run, of another project, or an address."""
+    others = [ROOT / folder / "README.md" for folder in ("launch", "benchmarks", "tests/adversarial")]
+    missing = []
+    for page in [*PAGES, *others]:
+        if page.name != "CHANGELOG.md":  # it names what was there
+            for path in PATH.findall(page.read_text()):
+                is_ours = any((folder / path.partition("/")[0]).is_dir() for folder in ABOVE)
+                if is_ours and not any((folder / path).exists() for folder in ABOVE):
+                    missing.append(f"{page.relative_to(ROOT)}: {path}")
+    assert missing == []
 
 
 def test_run_folder_page_when_read_names_every_column_of_a_rollout_table():
