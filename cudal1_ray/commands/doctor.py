@@ -23,6 +23,7 @@ from cudal1_ray.problems import ProblemsConfig, load_problems
 
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
 _STRONGER = "unprivileged user namespaces allow the strongest level"
+_DELEGATED = "a control group (version 2) that this user may divide: systemd-run --user --scope -p Delegate=yes COMMAND"
 SETUP = "make setup, or make setup GPU=1, in a checkout"
 # Distribution -> what it is needed for.
 OPTIONAL = {
@@ -169,12 +170,18 @@ def _sandbox() -> Iterator[MachineFinding]:
     server = ForkServer(config)
     try:
         contestant = server.spawn(role="candidate", cores=[])
-        level, read = server.level, contestant.reads_memory
+        level, read, grouped = server.level, contestant.reads_memory, contestant.group is not None
         contestant.close()
     finally:
         server.close()
     yield MachineFinding(
         "sandbox", GOOD if level == LEVELS[0] else FAIR, level, "" if level == LEVELS[0] else _STRONGER
+    )
+    yield MachineFinding(
+        "candidate memory",
+        GOOD if grouped else FAIR,
+        "bounded by the kernel" if grouped else "watched, and ended first when memory runs out",
+        "" if grouped else _DELEGATED,
     )
     yield MachineFinding(
         "outputs on CPUs",

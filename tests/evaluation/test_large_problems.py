@@ -172,6 +172,7 @@ TORCH = (
     ("reference_error", "crash: ended by SIGKILL", True),
     ("runtime_error", "ZeroDivisionError", False),
     ("memory_limit", "8295 MiB of 8192 MiB allowed", False),  # the limit of one process
+    ("memory_limit", "more than 8192 MiB of 8192 MiB allowed, at once", False),  # the same, as its control group has it
     ("memory_limit", TORCH.format(wanted="132.81 GiB", free="138.37 GiB", held="140.02 MiB"), False),
     ("memory_limit", TORCH.format(wanted="90.00 GiB", free="109.20 GiB", held="30.00 GiB"), False),
     ("memory_limit", TORCH.format(wanted="512.00 MiB", free="12.00 MiB", held="30.00 GiB"), True),

@@ -20,6 +20,7 @@ from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed, Chann
 from cudal1_ray.evaluation.exchange.messages import read_answer
 from cudal1_ray.evaluation.exchange.server_messages import Failure, Greeting, Kill, Limits, Request, Spawn, Walls
 from cudal1_ray.evaluation.hardware import gpu_for_contestants
+from cudal1_ray.evaluation.sandbox.memory_group import MemoryGroup, group_around
 from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch, children
 from cudal1_ray.evaluation.sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
 from cudal1_ray.files import OwnedFolder
@@ -231,13 +232,23 @@ class ContestantHandle:
         self._limits = server.config.limits
         self._next_look = 0.0
         self.regions_mib = 0.0  # memory that the referee shares with it
+        self.group: MemoryGroup | None = None
         try:
             place = msgspec.json.decode(self.channel.receive(60.0), type=int)
             self.watch = ProcessWatch(children(supervisor)[0], supervisor)
+            if not trusted:
+                self.group = group_around(self.watch.pid)
+            self.shares(0.0)
         except (ChannelClosed, ChannelTimeout, ValueError, msgspec.MsgspecError, IndexError, OSError) as error:
             self._end()
             raise ServerDied(f"a contestant did not come up: {error}") from error
         self.reads_memory = self._is_open(place)  # before any candidate's code runs there
+
+    def shares(self, mib: float) -> None:
+        """Note that the referee shares `mib` with it, which do not count as its own."""
+        self.regions_mib = mib
+        if self.group:  # two folders in memory of its own are bounded already
+            self.group.limit(self._limits.memory_mib + 2 * self._limits.scratch_mib + mib)
 
     def _is_open(self, place: int) -> bool:
         try:
@@ -306,6 +317,9 @@ class ContestantHandle:
                 return Misbehaviour("timeout", "CPU time limit")
             if number == signal.SIGXFSZ:
                 return Misbehaviour("resource_exhaustion", "file size limit")
+            if self.group and self.group.exceeded():
+                most = self._limits.memory_mib
+                return Misbehaviour("memory_limit", f"more than {most} MiB of {most} MiB allowed, at once")
             if number == signal.SIGKILL and not self.server.alive:
                 return ServerDied("killed from outside")
             return Misbehaviour("crash", f"ended by {name}")
@@ -318,6 +332,8 @@ class ContestantHandle:
 
     def _end(self) -> None:
         self.server.kill(self.supervisor)
+        if self.group:
+            self.group.close()
         self.channel.close()
         self._status.close()
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -68,7 +68,7 @@ class TimedContestant:
             self.out.close()
             raise
         self.handle: ContestantHandle = handle
-        self.handle.regions_mib = session.shared_mib
+        self.handle.shares(session.shared_mib)
         try:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)

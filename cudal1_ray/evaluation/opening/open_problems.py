@@ -93,7 +93,7 @@ class OpenProblems:
                 maker, problem, self._config, self._machinery.chance, self._machinery.turns,
                 has_room=has_room, draws=self._draws(key),
             )  # fmt: skip
-            maker.regions_mib = session.shared_mib
+            maker.shares(session.shared_mib)
             return session
         except ProblemFault as fault:
             failed = fault.reason == "reference_error"

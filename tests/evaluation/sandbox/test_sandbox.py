@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import as_other_user
 import pytest
@@ -19,8 +21,9 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Open, Opened
 from cudal1_ray.evaluation.hardware import gpu_for_contestants, gpu_nodes
-from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
+from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
 from cudal1_ray.evaluation.sandbox import LEVELS
+from cudal1_ray.evaluation.sandbox.memory_group import MemoryGroup, delegated_group
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.sandbox.root import layout
 
@@ -344,6 +347,82 @@ attempt("last", lambda: open("/proc/self/oom_score_adj", "w").write("-1000"))
 """
     _require("landlock")
     assert achieved("landlock", attempts) == "first"
+
+
+SHARED = """
+import mmap
+held = []
+while True:
+    held.append(mmap.mmap(-1, 32 << 20))
+    held[-1].write(b"x" * (32 << 20))
+"""
+CHILDREN = """
+import mmap, os, time
+for _ in range(8):
+    if os.fork() == 0:
+        held = mmap.mmap(-1, 160 << 20)
+        held.write(b"x" * (160 << 20))
+        time.sleep(60)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("fill", [SHARED, CHILDREN], ids=["shared", "children"])
+@pytest.mark.parametrize("level", LEVELS[:2])
+def test_candidate_when_it_fills_memory_is_ended_and_the_next_is_evaluated(ungated_at, level, fill):
+    _require(level)
+    evaluator = ungated_at(level)
+    verdict = evaluator.evaluate(problem("chain"), fill + HONEST)
+    assert verdict.reasons == ("memory_limit",), verdict
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+@pytest.fixture
+def loaded(server_at):
+    """Yield a function that starts a contestant and one that has it import some code."""
+    started = []
+
+    def start(level: str):
+        started.append(server_at(level).spawn(role="candidate", cores=[]))
+        return started[-1]
+
+    def load(contestant, code: str) -> None:
+        opened = Opened([], b"", [], b"", flat=True, in_place=False, nbytes=0, io_bytes=0)
+        message = Load(
+            "candidate", code, [], DeviceSettings("cpu", 1), "", opened, b"", eval_mode=False, resets_tf32=False,
+            outputs="fresh", in_order=False, model_seed=1, against="eager", extensions=[], failed_extensions={},
+        )  # fmt: skip
+        contestant.ask(message, 60.0, doing="import")
+
+    yield start, load
+    for contestant in started:
+        contestant.close()
+
+
+@pytest.mark.skipif(delegated_group() is None, reason="no control group may be divided here")
+@pytest.mark.parametrize("fill", [SHARED, CHILDREN], ids=["shared", "children"])
+def test_contestant_when_it_fills_memory_unseen_is_ended_by_the_kernel(loaded, monkeypatch, fill):
+    start, load = loaded
+    monkeypatch.setattr(ContestantHandle, "_look", lambda self: None)
+    contestant = start(sandbox_level())
+    with pytest.raises(Misbehaviour, match="1024 MiB allowed, at once") as ended:
+        load(contestant, fill.replace("range(8)", "range(16)"))
+    assert ended.value.reason == "memory_limit"
+
+
+def test_contestant_when_its_group_exceeds_its_memory_reports_that_limit(loaded, monkeypatch):
+    start, load = loaded
+    contestant = start(sandbox_level())
+    group = Mock(spec=MemoryGroup)
+    group.exceeded.return_value = True
+    monkeypatch.setattr(contestant, "group", group)
+    contestant.shares(100.0)
+    group.limit.assert_called_once_with(1024 + 2 * 512 + 100.0)
+    os.kill(contestant.watch.pid, signal.SIGKILL)
+    with pytest.raises(Misbehaviour, match="1024 MiB allowed, at once"):
+        load(contestant, "")
+    contestant.close()
+    group.close.assert_called()
 
 
 def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only():
