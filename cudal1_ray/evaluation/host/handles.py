@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -294,6 +295,9 @@ class ContestantHandle:
         used = self.watch.memory_mib() - self.regions_mib
         if used > self._limits.memory_mib and not self._trusted:
             raise Misbehaviour("memory_limit", f"{used:.0f} MiB of {self._limits.memory_mib} MiB allowed")
+        # In namespaces the scratch is a file system of a fixed size.
+        if not self._trusted and self.server.level != LEVELS[0] and self._files_mib() > self._limits.scratch_mib:
+            raise Misbehaviour("resource_exhaustion", f"more than {self._limits.scratch_mib} MiB of files")
         if len(self.watch.family()) > self._limits.processes:
             raise Misbehaviour("resource_exhaustion", f"more than {self._limits.processes} processes")
         try:
@@ -301,6 +305,15 @@ class ContestantHandle:
                 raise Misbehaviour("timeout", f"more than {self._limits.cpu_s} s of CPU time")
         except ProcessLookupError:
             pass  # the closed channel will show that it is gone
+
+    def _files_mib(self) -> float:
+        """Return the MiB of disk that the files in its scratch take."""
+        blocks = 0
+        for folder, _, names in os.walk(self.scratch):
+            for name in names:
+                with suppress(OSError):  # it was removed meanwhile
+                    blocks += os.lstat(os.path.join(folder, name)).st_blocks
+        return blocks * 512 / 2**20
 
     def death(self) -> Exception:
         """Return the error for the contestant's end: a server's death, a limit, or its own crash."""

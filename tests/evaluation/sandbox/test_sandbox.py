@@ -377,6 +377,23 @@ def test_candidate_when_it_fills_memory_is_ended_and_the_next_is_evaluated(ungat
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
+FILES_ON_DISK = """
+import os, time
+for number in range(24):
+    with open(os.path.join(os.environ["TMPDIR"], str(number)), "wb") as file:
+        file.write(b"x" * (32 << 20))
+time.sleep(60)
+"""
+
+
+def test_candidate_when_it_fills_the_disk_is_ended_and_leaves_nothing(ungated_at):
+    _require("landlock")
+    evaluator = ungated_at("landlock")
+    verdict = evaluator.evaluate(problem("chain"), FILES_ON_DISK + HONEST)
+    assert verdict.reasons == ("resource_exhaustion",) and "512 MiB of files" in verdict.detail, verdict
+    assert not list(Path(evaluator._server._folder.path, "scratch").rglob("*"))
+
+
 @pytest.fixture
 def loaded(server_at):
     """Yield a function that starts a contestant and one that has it import some code."""
