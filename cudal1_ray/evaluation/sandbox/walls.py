@@ -6,7 +6,7 @@ level       what it means
 namespaces  own user, mount, PID, network, IPC and UTS namespaces; a root of read-only binds, private /tmp and
             /dev/shm in memory, empty network; no capabilities; seccomp; Landlock where there is one; limits
 landlock    no namespaces (most containers): Landlock file lists, seccomp (no signals, no sockets), limits
-seccomp     no Landlock either: seccomp and limits; files are as readable as to this user
+seccomp     no Landlock either: seccomp and limits; files and processes are as open as to this user
 ==========  ==================================================================================================
 
 Neither root's rights nor any external program is needed; as root, contestants run as user 65534. No level is silently
