@@ -54,7 +54,7 @@ class Tools:
 
 async def main(folder: Path) -> None:
     config = EvaluationConfig()
-    config.timing.contestants = 1
+    config.timing.contestants = config.timing.most_contestants = 1
     config.timing.budget_s, config.timing.remeasure_above, config.timing.remeasure_over_best = 0.1, 0.0, 0.0
     config.check.distributions, config.check.shape_trials = [], 0
     evaluators, store = Evaluators(config), JobStore(folder)

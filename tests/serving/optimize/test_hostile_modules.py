@@ -76,7 +76,7 @@ def evaluator(tmp_path_factory):
     config = EvaluationConfig(trust_problems=False, check=check)
     config.rules.same_operations = "measure"
     config.timing.budget_s, config.timing.min_pairs, config.timing.max_pairs = 0.05, 3, 3
-    config.timing.contestants = 1
+    config.timing.contestants = config.timing.most_contestants = 1
     config.limits.load_timeout_s = config.limits.first_call_timeout_s = config.limits.call_timeout_s = 3.0
     config.limits.memory_mib, config.limits.processes = 1024, 64
     with Evaluator(config) as evaluator:
