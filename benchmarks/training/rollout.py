@@ -4,7 +4,8 @@
 Bare vLLM is `LLM.generate` in a plain process: no Ray, no seeds per completion, vLLM's own processes and sampler; the
 same model, engine arguments, prompts and n, log-probabilities included. Both stay up and take rounds in turn, the order
 turning too, so that whatever else the machine does hits both. The ratio is the mean over rounds of that of neighbours.
-`--lanes actor bare bare_one_process` adds vLLM with its core in the caller's process, as ours has it.
+`--lanes actor bare bare_one_process` adds vLLM with its core in the caller's process, as ours has it. Ctrl-C or SIGTERM
+ends it with the rounds that are done.
 
 On a CPU, with a policy made here (1.5 M parameters, random weights):
 
@@ -51,6 +52,7 @@ from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
+from cudal1_ray.training.stopping import Stopper
 
 LANES = ("actor", "bare", "bare_one_process")
 START_S = 900.0
@@ -211,6 +213,7 @@ def main() -> None:
         }
         rates: dict[str, list[float]] = {name: [] for name in lanes}
         tokens: dict[str, list[int]] = {name: [] for name in lanes}
+        Stopper().listen()  # SIGTERM ends the rounds as Ctrl-C does: a background process has no Ctrl-C
         try:
             for number in range(arguments.rounds + 1):
                 for name in list(lanes) if number % 2 else reversed(lanes):
