@@ -5,6 +5,8 @@ Each package declares its own section; this file only puts them together. `cudal
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -223,11 +225,16 @@ def check_config(config: Config) -> None:
 
 def to_yaml(config: Any) -> str:
     """Return a configuration, of a run or of a server, as YAML, keys in the order of their declaration."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+    return OmegaConf.to_yaml(to_dict(config))
 
 
-def to_dict(config: Config) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.structured(config), enum_to_str=True)
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return a configuration as plain values, an enumeration's member as its name."""
+    return dataclasses.asdict(config, dict_factory=_with_enum_names)
+
+
+def _with_enum_names(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value.name if isinstance(value, enum.Enum) else value for key, value in items}
 
 
 def _one_line(error: BaseException, schema: type) -> str:
