@@ -171,7 +171,8 @@ class EvaluationConfig:
     # Folder of compiled extensions; empty = a private one that is removed with the evaluator.
     compile_cache: str = ""
     # Folder of opened problems, with what is right for their inputs, for other evaluators of the device and for later
-    # processes; this user's own and closed to others. Empty = a pool has a private one that is removed with it.
+    # processes; this user's own and closed to others. Empty = in training `.opened-problems` in runs_dir, for all runs
+    # there; else a pool has a private one that is removed with it.
     problem_cache: str = ""
     # Compile for these CUDA architectures where no GPU is visible, e.g. "9.0".
     cuda_arch_list: str = ""

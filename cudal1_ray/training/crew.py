@@ -21,7 +21,9 @@ from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import Machine
+from cudal1_ray.evaluation.opening.store import require_closed_folder
 from cudal1_ray.learning import encode_prompt, load_tokenizer, thought_prefix
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder
@@ -54,6 +56,8 @@ class Crew:
         evaluation = config.evaluation
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
             evaluation = replace(evaluation, compile_cache=str((run.path / "extensions").resolve()))
+        if not evaluation.problem_cache:
+            evaluation = replace(evaluation, problem_cache=_opened_problems(run))
         of_members = config_of_members(evaluation, cluster.evaluator.count)
         check_placement(cluster, config.rollout, evaluation)
         check_capacity(cluster)
@@ -160,3 +164,15 @@ class Crew:
         for fleet in (self.rollouts.fleet, self.compilers, self.evaluators, self.exemplars):
             fleet.stop()
         self.learner.stop()
+
+
+def _opened_problems(run: RunFolder) -> str:
+    """Return the folder beside the run in which the runs there keep their opened problems; empty where a folder cannot
+    be closed to others, so that each process opens them itself.
+    """
+    folder = run.path.resolve().parent / ".opened-problems"
+    try:
+        require_closed_folder(folder)
+    except UserError:
+        return ""
+    return str(folder)

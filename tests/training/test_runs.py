@@ -202,8 +202,12 @@ def test_rollouts_when_recorded_carry_version_logprobs_and_lineage(battered_run)
 
 @pytest.mark.long
 def test_plain_grpo_when_given_another_run_starts_from_it(battered_run):
+    opened = {file.name: file.stat().st_ino for file in (battered_run / ".opened-problems").iterdir()}
     overrides = [f"init_from={battered_run}/run", "stage=contrastive", "exemplars=none", "name=plain"]
     output = finish(start(battered_run, *overrides, "contrastive.steps=1", "assessment.held_out=false"))
     assert "report" in output
     selections = rows(battered_run / "plain" / "selections.jsonl")
     assert selections and all(s["exemplar_ids"] == [] for s in selections)
+    # It reads the problems that the run beside it opened: one that is opened again is a new file.
+    now = {file.name: file.stat().st_ino for file in (battered_run / ".opened-problems").iterdir()}
+    assert opened and opened.items() <= now.items()

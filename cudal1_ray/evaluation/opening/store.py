@@ -8,6 +8,7 @@ of reading its bytes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -43,6 +44,29 @@ _WIRING = (
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, KeyError, TypeError, ValueError)
 
 
+def require_closed_folder(folder: Path) -> None:
+    """Make a folder for opened problems, where there is none. Raises UserError unless it is this user's own, and others
+    cannot write to it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+    except OSError as error:
+        raise UserError(f"evaluation.problem_cache {folder}: {error.strerror}") from None
+    if state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise UserError(
+            f"evaluation.problem_cache {folder}: others can write to it; give a folder of your own, mode 0700"
+        )
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a hash of the evaluator's own code: a version that opens problems differently opens them anew."""
+    package = Path(__file__).parents[1]
+    texts = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
+
+
 class SessionStore:
     """Files of one folder, by problem, settings, torch and hardware. Nothing is stored without a folder, nor where the
     sandbox lets candidates read this user's files, since these contain the right answers.
@@ -56,18 +80,11 @@ class SessionStore:
         self._used = bool(config.problem_cache) and not {config.required_sandbox, config.sandbox} & set(UNCONFINED)
         if not self._used:
             return
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state = self._folder.stat()
-        except OSError as error:
-            raise UserError(f"evaluation.problem_cache {self._folder}: {error.strerror}") from None
-        if state.st_uid != os.getuid() or state.st_mode & 0o022:
-            raise UserError(
-                f"evaluation.problem_cache {self._folder}: others can write to it; give a folder of your own, mode 0700"
-            )
+        require_closed_folder(self._folder)
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
         self._settings = json.dumps(
-            [_FORM, torch.__version__, device_name(config.device), settings, dressing(config.against)], sort_keys=True
+            [_FORM, _sources(), torch.__version__, device_name(config.device), settings, dressing(config.against)],
+            sort_keys=True,
         )
 
     def _path(self, problem: Problem | ProblemSession, draws: bool) -> Path:

@@ -62,6 +62,14 @@ def test_an_opened_problem_when_settings_differ_is_opened_again(config, opened):
     assert opened == ["test/chain"] * 2
 
 
+def test_an_opened_problem_when_the_evaluators_code_differs_is_opened_again(config, opened, monkeypatch):
+    for code in ("one", "one", "another"):
+        monkeypatch.setattr(store_module, "_sources", lambda code=code: code)
+        with Evaluator(config) as evaluator:
+            evaluator.evaluate(problem("chain"), WRONG)
+    assert opened == ["test/chain"] * 2
+
+
 def test_a_degenerate_problem_when_another_evaluator_asks_is_refused_unopened(config, opened):
     for _ in range(2):
         with Evaluator(config) as evaluator:
