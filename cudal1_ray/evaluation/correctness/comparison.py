@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -291,11 +293,13 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 def independent_of_input(trials: list[list[torch.Tensor]]) -> bool:
     """Return whether trials with different inputs all give the same outputs, so that nothing could be optimised."""
+    return _agree(trials, lambda a, b: _alike(_wide(a), _wide(b)))
+
+
+def _agree(trials: list[list[Any]], same: Callable[[Any, Any], bool]) -> bool:
+    """Return whether several trials have as many outputs as the first, each the `same` as the first's."""
     first, *others = trials
-    return bool(others and first) and all(
-        len(other) == len(first) and all(_alike(_wide(a), _wide(b)) for a, b in zip(first, other, strict=True))
-        for other in others
-    )
+    return bool(others and first) and all(len(other) == len(first) and all(map(same, first, other)) for other in others)
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -311,12 +315,4 @@ def indistinguishable(trials: list[list[Expected]], device: str = "cpu") -> bool
     """Return whether one trial's outputs would pass for every other's, so that a constant would be right: a deep
     network at its first weights may give its last biases for any input.
     """
-    first, *others = trials
-    return bool(others and first) and all(
-        len(other) == len(first)
-        and all(
-            compare(b.truth.to(a.dtype), replace(a, slices=()), device) is None
-            for a, b in zip(first, other, strict=True)
-        )
-        for other in others
-    )
+    return _agree(trials, lambda a, b: compare(b.truth.to(a.dtype), replace(a, slices=()), device) is None)

@@ -46,11 +46,12 @@ from cudal1_ray.evaluation.inside.packing import unpack
 from cudal1_ray.evaluation.inside.places import (
     aliased,
     borrowed,
+    copies,
+    put_in_order,
     span_bytes,
     spoil,
     tensors_in,
-    with_outputs_in_order,
-    with_own_outputs,
+    with_outputs,
 )
 from cudal1_ray.evaluation.inside.state import load_state, weights_at_once
 from cudal1_ray.evaluation.sandbox.seccomp import install_no_process_filter
@@ -155,10 +156,10 @@ class Contestant:
         self.call = own(model) if own else dress(model, request.against, self.device.name)
         outputs = request.outputs
         if outputs == "clone" and request.role == "candidate" or outputs == "allow" and self.device.name == "cpu":
-            self.call = with_own_outputs(self.call)
+            self.call = with_outputs(copies, self.call)
         self.device.copies_outputs = outputs == "allow"
         if request.in_order:
-            self.call = with_outputs_in_order(self.call)
+            self.call = with_outputs(put_in_order, self.call)
         return unmatched[:8]
 
     def provide_extensions(self, request: messages.Load | messages.Screen, fds: list[int]) -> None:

@@ -92,14 +92,9 @@ def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if stays else _contiguous(tensor)
 
 
-def with_outputs_in_order(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function, with the copies of outputs that `put_in_order` makes."""
-    return lambda *inputs: put_in_order(call(*inputs))
-
-
-def with_own_outputs(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function, with its outputs copied into memory of their own."""
-    return lambda *inputs: copies(call(*inputs))
+def with_outputs(changed: Callable[[Any], Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same function, with its outputs `changed`."""
+    return lambda *inputs: changed(call(*inputs))
 
 
 def copies(value: Any) -> Any:

@@ -20,6 +20,7 @@ from cudal1_ray.evaluation.correctness.comparison import (
     is_coarse,
     only_finite,
 )
+from cudal1_ray.evaluation.correctness.trials import random_picks
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
@@ -150,9 +151,9 @@ class _Opening:
             raise NeedsRoom
         self.small = size <= _SMALL
         self.draws = draws and may_draw(config.device, size)
-        # The same for all trials, or a constant output would not be recognised. Both ends always.
-        windows = [chance.random() for _ in range(config.check.windows - 2)]
-        self.picks = [*windows, 0.0, 1.0] if self.large else None
+        # The same for all trials, or a constant output would not be recognised.
+        windows = random_picks(chance, config.check.windows)
+        self.picks = windows if self.large else None
 
     def session(self) -> ProblemSession:
         with self._one_turn():
@@ -288,7 +289,7 @@ class _Opening:
             return None
         picks = None
         if kind == "own" and self.traits.drawing and not most_bytes:
-            picks = [*(self.chance.random() for _ in range(_INPUT_WINDOWS - 2)), 0.0, 1.0]
+            picks = random_picks(self.chance, _INPUT_WINDOWS)
         answer = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
         trial = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
         trial.seed, trial.input_picks = seed, picks
