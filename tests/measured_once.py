@@ -2,7 +2,8 @@
 
 A speedup above 3x is measured again in fresh processes, and refused as `unstable_timing` where no two of three
 measurements agree, as on a busy machine. One measurement has nothing to disagree with. An interval wider than wanted
-asks for up to two further pairs of processes, here for none. tests/evaluation holds what both do.
+asks for further pairs of processes, here for none: two of them that differ leave an interval far wider than one has.
+tests/evaluation holds what both do.
 """
 
 from __future__ import annotations
@@ -10,5 +11,6 @@ from __future__ import annotations
 MEASURED_ONCE = (
     "evaluation.timing.remeasure_above=0",
     "evaluation.timing.remeasure_over_best=0",
+    "evaluation.timing.contestants=1",
     "evaluation.timing.most_contestants=1",
 )

@@ -13,6 +13,7 @@ import pytest
 import cudal1_ray
 from cudal1_ray.cli import main
 from cudal1_ray.commands.arguments import add_later_arguments, build_parser
+from tests.measured_once import MEASURED_ONCE
 
 SLOWER = """
 import torch
@@ -147,7 +148,8 @@ def test_arguments_when_some_stand_behind_options_are_taken_in_their_order(comma
 def test_evaluate_when_given_a_candidate_prints_its_verdict(tmp_path, monkeypatch, capfd):
     (tmp_path / "problem.py").write_text(PROBLEM)
     (tmp_path / "candidate.py").write_text(SLOWER)
-    done = cudal1("evaluate", "candidate.py", "--problem", "problem.py", "--json", cwd=tmp_path)
+    settings = ["evaluation.timing.budget_s=0.5", *MEASURED_ONCE]
+    done = cudal1("evaluate", "candidate.py", "--problem", "problem.py", "--json", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert verdict["status"] == "accepted" and verdict["speedup_low"] <= verdict["speedup"] <= verdict["speedup_high"]
