@@ -80,6 +80,7 @@ BY_THEMSELVES = {
     "evaluation/compiling/cache.py",  # an entry that another process has added stays
     "evaluation/compiling/headers.py",  # a compiler writes the file
     "evaluation/inside/preloading.py",  # in the sandbox, where a kill leaves nothing
+    "evaluation/sandbox/memory_group.py",  # the kernel's control files
     "exemplars/hardware_buffers.py",  # swaps two whole folders
     "learning/adapter_files.py",  # into a folder that is not in its place yet
 }
