@@ -31,6 +31,7 @@ def compose_settings(config_name: str, overrides: list[str], folder: Path) -> Di
     """
     choices, settings = _split(overrides, folder)
     config: DictConfig = pickle.loads(_compose_presets(config_name, choices))
+    # Hydra has no public call for this half of `compose`; a test compares both halves together with `compose` itself.
     ConfigLoaderImpl._apply_overrides_to_config(settings, config)
     return config
 
