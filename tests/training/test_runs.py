@@ -152,6 +152,7 @@ def battered_run(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_run_when_every_role_and_the_driver_died_goes_on_by_the_same_command(battered_run):
     check_complete(battered_run / "run")
+    assert any((battered_run / ".opened-problems").iterdir())
 
 
 @pytest.mark.long

@@ -30,8 +30,6 @@ from cudal1_ray.evaluation.sandbox import UNCONFINED
 from cudal1_ray.files import replacing
 from cudal1_ray.problems import Problem
 
-# Version of a file's format; files of another one are not read.
-_FORM = 5
 # Most bytes of one session; every evaluator opens a larger one itself. KernelBench's largest weights have 4 GiB.
 _LARGEST_BYTES = 6 << 30
 # Most bytes of all files, and their share of the disk space left for them; the least recently used ones go first.
@@ -61,7 +59,7 @@ def require_closed_folder(folder: Path) -> None:
 
 @functools.cache
 def _sources() -> str:
-    """Return a hash of the evaluator's own code: a version that opens problems differently opens them anew."""
+    """Return a hash of the evaluator's own code: where it opens or writes problems differently, they are new ones."""
     package = Path(__file__).parents[1]
     texts = [file.read_bytes() for file in sorted(package.rglob("*.py"))]
     return hashlib.sha256(b"".join(texts)).hexdigest()
@@ -83,7 +81,7 @@ class SessionStore:
         require_closed_folder(self._folder)
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
         self._settings = json.dumps(
-            [_FORM, _sources(), torch.__version__, device_name(config.device), settings, dressing(config.against)],
+            [_sources(), torch.__version__, device_name(config.device), settings, dressing(config.against)],
             sort_keys=True,
         )
 
