@@ -85,6 +85,12 @@ class Contestant:
 
     def __init__(self, channel: Channel, scratch: str) -> None:
         self.channel, self.scratch = channel, scratch
+        self._regions: list[Region] = []
+        self._locked = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Reset all that belongs to one problem."""
         self.model: Any = None
         self.call: Any = None
         self.drawing: Any = None  # a Drawing
@@ -98,8 +104,6 @@ class Contestant:
         self.before: dict[str, Any] = {}
         self.module: Any = None  # the module of the code
         self.compiled_frames = 0  # their number before the code was executed
-        self._regions: list[Region] = []
-        self._locked = False
 
     def attach(self, request: messages.Attach, fds: list[int]) -> None:
         """Map a problem's shared memory; a process that is reused drops the last problem first."""
@@ -112,8 +116,7 @@ class Contestant:
             os.close(fd)
 
     def forget(self, request: messages.Forget, fds: list[int]) -> None:
-        self.model, self.call, self.calls, self.outputs, self.last, self.spacers = None, None, [], [], [], []
-        self.held, self.module, self.drawing = [], None, None
+        self._begin()
         sys.modules.pop("reference", None)
         if hasattr(self, "device"):
             self.device.synchronize()  # a GPU's error stays with its process, which is not kept then

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from cudal1_ray.evaluation.exchange import messages
-from cudal1_ray.evaluation.exchange.channel import Channel
 from cudal1_ray.evaluation.exchange.tensors import Row, special_form
 from cudal1_ray.evaluation.inside import input_kinds
 from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
@@ -47,12 +46,8 @@ _SKIPPED = messages.Tried(skip=True)
 class Maker(Contestant):
     """Operations `open`, `character`, `compute_trial` and `fetch_trial`, besides those of every contestant."""
 
-    def __init__(self, channel: Channel, scratch: str) -> None:
-        super().__init__(channel, scratch)
-        self._begin()
-
     def _begin(self) -> None:
-        """Reset all that belongs to a problem."""
+        super()._begin()
         self._exact: Any = None  # the model in double precision
         self._get_inputs: Callable[[], Any] = list
         self._first: Any = None  # inputs whose numbers and texts all draws get
@@ -66,10 +61,6 @@ class Maker(Contestant):
         self._calculates_coarsely = True  # whether any of its operators may run in TF32
         self._coarse_products = False  # whether the baseline's products run in TF32
         self._slow_twin_bytes = _ANY_SIZE  # bytes of inputs and outputs from which on the double-precision twin is slow
-
-    def forget(self, request: messages.Forget, fds: list[int]) -> None:
-        self._begin()
-        super().forget(request, fds)
 
     def open(self, request: messages.Open, fds: list[int]) -> messages.Opened:
         """Execute the problem, build and randomise the model, and write its weights to the out region. `in_place` in
