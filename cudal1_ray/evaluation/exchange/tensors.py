@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy
 import torch
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 # Everything used on a candidate's results is captured here, before a candidate exists.
 _memmove = ctypes.memmove
@@ -96,14 +97,12 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def describe(tensor: torch.Tensor, offset: int, *, keep_strides: bool) -> TensorSpec:
-    """Return a trusted tensor's description; `keep_strides` preserves an unusual memory layout."""
-    shape = tuple(tensor.shape)
-    strides: tuple[int, ...] = ()
-    if keep_strides and not tensor.is_contiguous() and tensor.numel() and 0 not in tensor.stride():
-        strides = tuple(tensor.stride())
-    spec = TensorSpec(name_of(tensor.dtype), shape, strides, offset, 0, tensor.device.type)
-    return TensorSpec(spec.dtype, shape, strides, offset, spec.expected_nbytes(), spec.device)
+def describe(tensor: torch.Tensor, offset: int) -> TensorSpec:
+    """Return the description of a trusted tensor whose values are to lie on the CPU, in its own memory layout."""
+    usual = tensor.is_contiguous() or not tensor.numel() or 0 in tensor.stride()
+    strides = () if usual else tuple(tensor.stride())
+    spec = TensorSpec(name_of(tensor.dtype), tuple(tensor.shape), strides, offset, 0)
+    return replace(spec, nbytes=spec.expected_nbytes())
 
 
 def special_form(tensor: torch.Tensor) -> str:

@@ -37,7 +37,7 @@ def write_trial(trial: ComputedTrial, row: Row, device: CpuDevice, input_picks: 
     inputs: list[TensorSpec] = []
     windows: list[tuple[int, int]] = []
     for tensor in trial.inputs:
-        spec = replace(describe(tensor, row.offset, keep_strides=True), device="cpu")
+        spec = describe(tensor, row.offset)
         if input_picks is not None:
             stored = row.put(device.dense(tensor, input_picks))
             inputs.append(replace(spec, offset=0))
