@@ -153,16 +153,10 @@ class ProblemSession:
             self.pool.memory[spec.offset : spec.offset + spec.nbytes] = data
         return variant
 
-    def written_out(self, variant: Variant, number: int) -> Variant:
-        """Return inputs of the same two sets, written as the `number`-th set, without their recipe: that would reveal
-        what otherwise costs reading all of them. Tensors with strides stay as they are.
-        """
-        place = self.to_write_out(variant, number)
-        self.write_out(variant, place)
-        return place
-
     def to_write_out(self, variant: Variant, number: int) -> Variant:
-        """Return what `written_out` returns, without writing it."""
+        """Return the place of the `number`-th set of inputs that `write_out` writes; `variant` itself where it stays as
+        it is: tensors with strides, and inputs that processes draw.
+        """
         if not variant.lasting or variant.drawn is not None or any(spec.strides for spec in variant.specs):
             return variant
         return _at(variant.specs, self.slots + number * self.slot_bytes)

@@ -7,7 +7,6 @@ order, all of which code could remember. So two sets are rotated and interpolate
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -49,15 +48,14 @@ class Inputs:
         counts. `written_out`: number of last calls (at most `most_written`) whose recipe no process learns.
         """
         variants = [self._variant(number, timed) for number in range(calls)]
-        first = calls - written_out
-        variants[first:] = [self.session.written_out(variant, i) for i, variant in enumerate(variants[first:])]
-        return variants, self._seeds(calls)
+        to_come = ToCome(self.session, variants[calls - written_out :])
+        to_come.write_all()
+        return [*variants[: calls - written_out], *to_come.places], self._seeds(calls)
 
     def to_come(self, calls: int) -> tuple[list[Variant], list[int] | None, ToCome]:
         """Return what `renew` does with all of them written out, and a `ToCome` that has yet to write them."""
-        variants = [self._variant(number, False) for number in range(calls)]
-        places = [self.session.to_write_out(variant, number) for number, variant in enumerate(variants)]
-        return places, self._seeds(calls), ToCome(self.session, variants, places)
+        to_come = ToCome(self.session, [self._variant(number, False) for number in range(calls)])
+        return to_come.places, self._seeds(calls), to_come
 
     def _seeds(self, calls: int) -> list[int] | None:
         return [self.chance.getrandbits(31) for _ in range(calls)] if self.session.traits.stochastic else None
@@ -92,18 +90,19 @@ class Inputs:
         return 0 if variation == "mixed_floats" and not is_floating(spec) else self.chance.randrange(1, count)
 
 
-@dataclass(frozen=True)
 class ToCome:
-    """Inputs of a batch that are written one after another."""
+    """Inputs that are written one after another to `places`, without their recipe: that would reveal what otherwise
+    costs reading all of them.
+    """
 
-    session: ProblemSession
-    made: list[Variant]
-    places: list[Variant]
+    def __init__(self, session: ProblemSession, variants: list[Variant]) -> None:
+        self._session, self._variants = session, variants
+        self.places = [session.to_write_out(variant, number) for number, variant in enumerate(variants)]
 
     def write(self, number: int, *, blank: bool = False) -> None:
         """Write one call's inputs, or (`blank`) zeros in their place."""
-        self.session.write_out(self.made[number], self.places[number], blank=blank)
+        self._session.write_out(self._variants[number], self.places[number], blank=blank)
 
     def write_all(self, *, blank: bool = False) -> None:
-        for number in range(len(self.made)):
+        for number in range(len(self._variants)):
             self.write(number, blank=blank)

@@ -9,7 +9,7 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation.exchange.tensors import DTYPES
 from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.timing.inputs import Inputs
+from cudal1_ray.evaluation.timing.inputs import Inputs, ToCome
 
 
 @pytest.mark.parametrize("name", ["pointwise", "fixed_inputs", "tuple"])
@@ -18,8 +18,9 @@ def test_inputs_when_written_out_come_of_the_same_sets_and_reveal_nothing(evalua
     inputs, memory = Inputs(session, random.Random(3)), session.pool.memory
     variants, _ = inputs.renew(min(4, inputs.most_written))
     assert len(variants) > 1 and all(variant.lasting for variant in variants)
-    written = [session.written_out(given_variant, number) for number, given_variant in enumerate(variants)]
-    for variant, plain in zip(variants, written, strict=True):
+    written = ToCome(session, variants)
+    written.write_all()
+    for variant, plain in zip(variants, written.places, strict=True):
         assert not (plain.others or plain.lasting or any(plain.cuts)) and plain.factor == 1.0
         for n, spec in enumerate(variant.specs):
             data = plain.values(memory, n, None)
