@@ -16,8 +16,17 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.uncollected import imported_to_stay
 
 # What the user's disk, paths or limits do to a command, as against a fault in it.
-_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
-_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+_OF_A_PATH = {
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+}
 # File descriptor of standard error, the largest of the standard streams'.
 _STANDARD_ERROR = 2
 
@@ -40,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE | _OF_A_PATH:
             raise
-        advice = "nothing written so far is lost, run it again after"
+        advice = "make room or raise the limit, then run it again: nothing written so far is lost"
         if error.errno in _OF_A_PATH:
             advice = "give another path"
         print(f"cudal1: {error.filename or 'its output'}: {error.strerror}; {advice}", file=sys.stderr)

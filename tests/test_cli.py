@@ -98,6 +98,7 @@ def test_help_when_given_alone_names_every_command():
         (("evaluate", "FILE", "--problem", "/dev/null"), "/dev/null: no top-level class `Model`"),
         (("evaluate", "FILE", "--problem", "swish_chain_1", "evaluation.device=cuda:99"), "evaluation.device=cuda:99"),
         (("collect",), "policy.kind=scratch"),
+        (("collect", "policy=endpoint", "collect.out=FILE/x.parquet"), "file.py: File exists; give another path"),
         (("train", "--cfg", "name=two\nlines"), "must be a plain folder name"),
         (("train", "--cfg", f"name={'x' * 250}"), "must be a plain folder name"),
         (("train", "--cfg", "problems.path=~no-such-user/x"), "problems.path=~no-such-user/x: there is no such home"),

@@ -27,7 +27,7 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
 
     Raises:
         UserError: when `path` is there and no regular file: a device, such as /dev/null, would be gone.
-        OSError: when it cannot be written.
+        OSError: naming `path`, when it cannot be written.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -35,17 +35,29 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(partial, path)
+        with naming(path, instead_of=partial):
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+                yield file
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+            os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path, instead_of: Path | None = None) -> Iterator[None]:
+    """Let an OSError of the block that names no file, as that of a full disk, or names `instead_of`, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.filename == str(instead_of):
+            error.filename = str(path)
+        raise
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files.atomic import write_atomically
+from cudal1_ray.files.atomic import naming, write_atomically
 
 # Bytes at the end of a file in which its last line is looked for: some ten times a row of metrics.
 TAIL_BYTES = 8192
@@ -109,8 +109,9 @@ class JsonLines:
         self._file = open(path, "ab")  # noqa: SIM115 (kept open for the life of the run)
 
     def append(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row, default=str).encode() + b"\n")
-        self._file.flush()
+        with naming(self.path):
+            self._file.write(json.dumps(row, default=str).encode() + b"\n")
+            self._file.flush()
         self.rows.append(row)
 
     def extend(self, rows: list[dict[str, Any]]) -> None:
@@ -126,7 +127,8 @@ class JsonLines:
 
     def close(self) -> None:
         """Close the file; the rows stay readable, and calling it twice is fine."""
-        self._file.close()
+        with naming(self.path):  # what could not be written is tried again
+            self._file.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)

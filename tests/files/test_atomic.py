@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import stat
 from pathlib import Path
@@ -41,6 +42,19 @@ def test_replacing_when_an_error_is_raised_leaves_the_old_file_alone(tmp_path):
         file.write(b"half of")
         raise RuntimeError
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file.bin"]
+
+
+def test_replacing_when_it_cannot_write_names_the_file_that_was_asked_for(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as refused, replacing(tmp_path / "folder") as file:
+        file.write(b"text")
+    assert refused.value.filename == str(tmp_path / "folder")
+    with pytest.raises(OSError) as full, replacing(tmp_path / "file.bin"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert full.value.filename == str(tmp_path / "file.bin") and os.listdir(tmp_path) == ["folder"]
+    with pytest.raises(FileNotFoundError) as other, replacing(tmp_path / "file.bin"):
+        open("/nowhere/else")
+    assert other.value.filename == "/nowhere/else"
 
 
 def test_write_atomically_when_a_mode_is_given_restricts_the_file(tmp_path):

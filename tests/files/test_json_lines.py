@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 
@@ -72,3 +73,15 @@ def test_read_last_json_line_when_the_file_grows_gives_the_last_whole_line(tmp_p
     assert read_last_json_line(path) == {}
     path.write_text("".join(json.dumps({"n": n, "pad": "x" * 300}) + "\n" for n in range(200)) + '{"n": 2')
     assert read_last_json_line(path)["n"] == 199
+
+
+def test_append_when_the_file_may_not_grow_names_it_and_so_does_close(tmp_path):
+    rows, limits = JsonLines(tmp_path / "rows.jsonl"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        for write in (lambda: rows.append({"a": 1}), rows.close):
+            with pytest.raises(OSError) as refused:
+                write()
+            assert refused.value.filename == str(tmp_path / "rows.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
