@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
@@ -52,7 +53,7 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
         console.print(_tests(summary))
     for job, state in summary["unfinished"].items():
         console.print(f"not in the table: {job} ({state})", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    console.print(f"report: {page}", highlight=False, markup=False, soft_wrap=True)
     return page
 
 
@@ -157,5 +158,5 @@ def _tests(summary: Mapping[str, Any]) -> Table:
     for heading in ("", "split", "pairs", "ratio", "success", "p", "p, Holm"):
         table.add_column(heading, justify="left" if heading in ("", "split") else "right")
     for cells in _test_rows(summary):
-        table.add_row(*cells)
+        table.add_row(*map(escape, cells))
     return table

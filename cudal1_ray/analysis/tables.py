@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from rich import markup
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.segment import SegmentLines
@@ -150,7 +151,7 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
     heading = title or ("Best verified sample of each problem" if best_of_n else "Speedup over all samples")
     caption = convention_text(summary)
     table = Table(
-        title=heading,
+        title=markup.escape(heading),
         caption=caption,
         caption_justify="left",
         box=SIMPLE_HEAD,
@@ -172,7 +173,7 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
             value, interval = cells[i]
             interval_text = interval if not compact or _COLUMNS[i][1] == "geomean" else ""
             figures.append(f"{value}\n[dim]{interval_text}[/dim]" if interval_text else value)
-        table.add_row(f"  {stage_name(stage)}", *figures)
+        table.add_row(f"  {markup.escape(stage_name(stage))}", *figures)
     return table
 
 

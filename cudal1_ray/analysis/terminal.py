@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,11 @@ def closing_lines(run: Path, page: Path) -> list[str]:
     """Return the lines that name the report, the curves and the commands that go on from this run."""
     lines = [f"report: {page}"]
     if (run / "tb").is_dir():
-        lines.append(f"curves: tensorboard --logdir {run / 'tb'}")
+        lines.append(f"curves: {shlex.join(['tensorboard', '--logdir', str(run / 'tb')])}")
     if any((run / folder).glob("*.parquet") for folder in ("rollouts", "assessed")):
-        lines.append(f"next:   cudal1 samples {run}")
+        lines.append(f"next:   {shlex.join(['cudal1', 'samples', str(run)])}")
     if any((run / "checkpoints").glob("*-final")):
-        lines.append(f"next:   cudal1 serve policy={run}")
+        lines.append(f"next:   {shlex.join(['cudal1', 'serve', f'policy={run}'])}")
     return lines
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from cudal1_ray.analysis.tables import print_table
@@ -113,11 +114,11 @@ def table_of(folder: RunFolder) -> Table:
     from cudal1_ray.training.policy_assessment import tables
 
     title = f"{folder.path}: of all samples / of the best of each problem; mean: geometric, a failure counts as 0.1"
-    table = Table("policy", Column("problems", no_wrap=True), "samples", *COLUMNS.values(), title=title)
+    table = Table("policy", Column("problems", no_wrap=True), "samples", *COLUMNS.values(), title=escape(title))
     for (policy, split, exemplars), figures in tables(folder).items():
         problems = f"{figures['problems']:g} {split.replace('_', '-')}" + (" with exemplars" if exemplars else "")
         cells = [" / ".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
-        table.add_row(policy, problems, f"{figures['samples']:g}", *cells)
+        table.add_row(escape(policy), problems, f"{figures['samples']:g}", *cells)
     return table
 
 

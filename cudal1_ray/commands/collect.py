@@ -43,7 +43,7 @@ def collect(config: Config, console: Console | None = None) -> int:
     Raises:
         UserError: naming the setting, the problem or the server at fault; what was evaluated before is kept.
     """
-    console = console or Console(highlight=False)
+    console = console or Console(highlight=False, markup=False)
     problems = [problem for problem in load_problems(config.problems) if problem.split == "train"]
     if not problems:
         raise UserError("problems.split=held_out: candidates are collected for training problems alone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import threading
 import time
@@ -77,7 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
                 raise UserError(f"--{name}: goes with --manifest")
         if len(candidates) == 2 and arguments.problem is None:
             first, second = candidates
-            raise UserError(f"evaluate: name the problem: cudal1 evaluate {first} --problem {second}")
+            raise UserError(
+                f"evaluate: name the problem: {shlex.join(['cudal1', 'evaluate', first, '--problem', second])}"
+            )
         if len(candidates) != 1:
             raise UserError(f"evaluate: give one CANDIDATE file, not {len(candidates)}; --manifest takes many")
         if arguments.problem is None:
@@ -355,7 +358,7 @@ def verdict_table(verdict: Verdict) -> Table:
         if verdict.device_speedup:
             table.add_row("device alone", f"{verdict.device_speedup:.3f}x  (without launches; not credited)")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
-        table.add_row("device", verdict.hardware)
+        table.add_row("device", escape(verdict.hardware))
     if verdict.sandbox:
         open_ = "  [yellow](a candidate can write your files here)[/]" if verdict.sandbox in UNCONFINED else ""
         table.add_row("sandbox", f"{verdict.sandbox}{open_}")
@@ -371,7 +374,7 @@ def baseline_table(rows: list[BaselineRow]) -> Table:
         if row.missing:
             continue
         figures = (f"{row.baseline_ms:.4f}", f"{row.runtime_ms:.4f}", f"{row.speedup:.3f}x")
-        table.add_row(row.baseline, *figures, f"{row.speedup_low:.3f} to {row.speedup_high:.3f}")
+        table.add_row(escape(row.baseline), *figures, f"{row.speedup_low:.3f} to {row.speedup_high:.3f}")
     return table
 
 

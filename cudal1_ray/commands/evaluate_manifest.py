@@ -69,8 +69,9 @@ def evaluate_pairs(
                 show(verdicts.add(by_identity[identity], verdict))
     except KeyboardInterrupt:
         progress_text = f"{len(verdicts.rows)} of {len(by_identity)} verdicts are in {verdicts.path}"
-        console.print(f"interrupted: {progress_text}; ", end="")
-        console.print("the same command goes on from there")
+        console.print(
+            f"interrupted: {progress_text}; the same command goes on from there", markup=False, soft_wrap=True
+        )
         return False
     verdicts.arrange(list(by_identity))
     return True

@@ -70,8 +70,9 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
                             show(files[kind].add(pairs[identity], verdict))
         except KeyboardInterrupt:
             done = sum(len(file.rows) for file in files.values())
-            console.print(f"interrupted: {done} of {len(pairs) * len(files)} verdicts are in {out}; ", end="")
-            console.print("the same command goes on from there")
+            progress_text = f"{done} of {len(pairs) * len(files)} verdicts are in {out}"
+            goes_on = "the same command goes on from there"
+            console.print(f"interrupted: {progress_text}; {goes_on}", markup=False, soft_wrap=True)
             return INTERRUPTED
         problem_ids = {identity: pair.problem.problem_id for identity, pair in pairs.items()}
         verdicts = {kind: file.rows for kind, file in files.items()}
@@ -81,7 +82,7 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
         print(json.dumps(table.to_dict()))
     else:
         console.print(rich_table(table))
-        console.print(f"table: {folder / 'table.md'}", highlight=False, soft_wrap=True)
+        console.print(f"table: {folder / 'table.md'}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +20,7 @@ def pack_run(run: str, out: str | None, limit_mib: float, split_mib: float | Non
 
     folder = Path(run)
     packed = pack(folder, Path(out) if out else Path(f"{folder.name}.pack"), limit_mib, split_mib)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     for name, size in packed.inside.items():
         console.print(f"  {size / MIB:8.2f} MiB  {name}")
     for name, size in packed.left_out.items():
@@ -38,8 +39,8 @@ def unpack_run(files: list[str], target: str | None) -> int:
     from cudal1_ray.training.packing import unpack
 
     folder = unpack([Path(file) for file in files], Path(target) if target else None)
-    again = f"cudal1 train name={folder.name} runs_dir={folder.parent} ..."
-    Console(highlight=False, soft_wrap=True).print(
+    again = f"{shlex.join(['cudal1', 'train', f'name={folder.name}', f'runs_dir={folder.parent}'])} ..."
+    Console(highlight=False, markup=False, soft_wrap=True).print(
         f"{folder}: the run is there; the command that it was started with goes on with it: {again}"
     )
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
@@ -39,7 +40,7 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
         raise UserError(f"policy={ENDPOINT}: the model is served at {config.policy.url} already; give a model folder")
     if config.address is None:
         check_gpus(config)
-    return _run(config, Console(highlight=False))
+    return _run(config, Console(highlight=False, markup=False))
 
 
 def _run(config: ServingConfig, console: Console) -> int:
@@ -48,7 +49,7 @@ def _run(config: ServingConfig, console: Console) -> int:
 
     stop_request = threading.Event()
     try:
-        with console.status(f"starting {config.policy.name}"):
+        with console.status(escape(f"starting {config.policy.name}")):
             _owned = start(config)  # held until the end
         # After Ray has set handlers of its own: theirs would end this process in the middle of a request.
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,6 +8,7 @@ assessments_during.jsonl, one row of figures each, and to TensorBoard.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -88,9 +89,10 @@ def assess_control(session: Session) -> None:
     if any(row["stage"] == stage for row in lines) or not shows_exemplars(session, train):
         return
     if reason := learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage):
+        words = ["cudal1", "assess", str(session.run.path), "--policy", start.path.name]
+        again = shlex.join([*words, "--split", "train", "--with-exemplars"])
         session.progress.note(
-            f"no control: the weights of {start.path} cannot be loaded ({reason}); `cudal1 assess {session.run.path} "
-            f"--policy {start.path.name} --split train --with-exemplars` asks that policy"
+            f"no control: the weights of {start.path} cannot be loaded ({reason}); `{again}` asks that policy"
         )
         return
     session.progress.stage("assess the control", 1)

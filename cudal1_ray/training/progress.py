@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
@@ -161,7 +162,7 @@ class Progress:
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()
-        self.console.print(line, highlight=False, soft_wrap=True)
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _beat(self) -> None:
         """Print the roles' lines from a thread of its own: the main thread waits in a call, perhaps for good."""
@@ -194,9 +195,9 @@ class Progress:
         )
         roles = Table.grid(padding=(0, 2))
         for name, doing in self._roles.items():
-            roles.add_row(Text(name, style="cyan"), doing)
+            roles.add_row(Text(name, style="cyan"), Text(doing))
         notes = [Text(note, style="dim") for note in self._notes]
-        return Panel(Group(self._bars.get_renderable(), "", facts, "", roles, *notes), title=self._title)
+        return Panel(Group(self._bars.get_renderable(), "", facts, "", roles, *notes), title=escape(self._title))
 
 
 def _fact(name: str, value: float | None, form: str) -> Text:

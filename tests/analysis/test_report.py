@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
 from cudal1_ray.analysis.report import headline
 from cudal1_ray.analysis.tables import markdown_lines
+from cudal1_ray.analysis.terminal import closing_lines
 from cudal1_ray.errors import UserError
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
@@ -404,4 +406,17 @@ def test_markdown_lines_when_a_cell_holds_bars_or_breaks_keep_one_line_a_row():
         "| a | b |",
         "|---|---:|",
         "| x\\|y | 1 2 |",
+    ]
+
+
+def test_closing_lines_when_a_name_has_spaces_and_quotes_are_commands_as_a_shell_reads_them(tmp_path):
+    run = tmp_path / "it's my run"
+    for folder in ("tb", "checkpoints/sft-final", "rollouts"):
+        (run / folder).mkdir(parents=True)
+    (run / "rollouts" / "a.parquet").touch()
+    _, *lines = closing_lines(run, run / "report" / "index.html")
+    assert [shlex.split(line.partition(":")[2]) for line in lines] == [
+        ["tensorboard", "--logdir", str(run / "tb")],
+        ["cudal1", "samples", str(run)],
+        ["cudal1", "serve", f"policy={run}"],
     ]

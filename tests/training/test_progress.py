@@ -104,3 +104,13 @@ def test_roles_when_idle_are_left_out_of_a_log(monkeypatch):
         progress.role("rollout", "idle")
         progress.role("evaluator", "3 candidates to go")
         wait_for(log, "] ... corpus, evaluator: 3 candidates to go\n")
+
+
+def test_note_when_it_has_brackets_is_printed_as_it_is():
+    """In a log and on a terminal; a command that goes on may hold plugins=[my_additions]."""
+    note = "to continue: cudal1 train name=[a]b plugins=[my_additions]"
+    for terminal in (False, True):
+        log = io.StringIO()
+        with Progress("[a]b", "runs/[a]b", Console(file=log, force_terminal=terminal, color_system=None)) as progress:
+            progress.note(note)
+        assert note in log.getvalue() and "runs/[a]b" in log.getvalue()

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -77,7 +78,9 @@ class SweepTable:
         """Return the table as it is now."""
         count = {state: list(self._states.values()).count(state) for state in STYLES}
         summary = ", ".join(f"{n} {state}" for state, n in count.items() if n)
-        table = Table(title=f"cudal1 train -m · {self._folder} · {summary}", box=SIMPLE_HEAD, title_justify="left")
+        table = Table(
+            title=escape(f"cudal1 train -m · {self._folder} · {summary}"), box=SIMPLE_HEAD, title_justify="left"
+        )
         table.add_column("job", no_wrap=True)
         for heading in ("state", "stage", "step", "success", "geomean", "minutes", ""):
             number = heading in ("step", "success", "geomean", "minutes")
@@ -85,14 +88,14 @@ class SweepTable:
         for job in self._jobs:
             state, row = self._states[job.name], read_last_json_line(self._folder / job.name / "metrics.jsonl")
             table.add_row(
-                job.name,
+                Text(job.name),
                 Text(state, style=STYLES[state]),
                 str(row.get("stage", "")).replace("_", " "),
                 str(row.get("step", "")),
                 f"{row['success_rate']:.0%}" if "success_rate" in row else "",
                 f"{row['geomean_speedup']:.2f}x" if "geomean_speedup" in row else "",
                 self._minutes(job.name),
-                self._causes.get(job.name, ""),
+                Text(self._causes.get(job.name, "")),
             )
         return table
 

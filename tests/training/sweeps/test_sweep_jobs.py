@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from rich.console import Console
 
 from cudal1_ray.actors.config import ClusterConfig, RoleConfig
 from cudal1_ray.cli import main
@@ -179,3 +181,12 @@ def test_sweep_table_when_printed_shows_where_each_run_is(tmp_path):
     assert columns[1] == ["finished", "running", "failed", "waiting"]
     assert (columns[2][1], columns[3][1], columns[4][1], columns[5][1]) == ("self supervised", "2", "25%", "1.50x")
     assert columns[-1] == ["before", "", "a reason", ""]
+
+
+def test_sweep_table_when_names_have_brackets_prints_them_as_they_are(tmp_path):
+    _, jobs = jobs_of(tmp_path, "problems.ids=[x],[y]")
+    log = io.StringIO()
+    table = SweepTable(Path("[a]b"), jobs, set(), Console(file=log, width=400))
+    table.ended(jobs[0], "failed", "problems.ids: [x] is unknown")
+    table.console.print(table.render())
+    assert all(text in log.getvalue() for text in ("[a]b", jobs[1].name, "problems.ids: [x] is unknown"))
