@@ -128,6 +128,7 @@ def test_pool_when_its_settings_cannot_work_refuses_them_at_once():
         EvaluatorPool(quick_config(against="cuda_graph"))
 
 
+@pytest.mark.usefixtures("warm_server")
 def test_degenerate_problem_when_a_rule_allows_it_is_measured(evaluator):
     config = quick_config()
     config.rules.degenerate = "allow"

@@ -19,6 +19,7 @@ from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.extensions import install_extension_loader
 from cudal1_ray.evaluation.rules import RulesConfig
 
+pytestmark = pytest.mark.usefixtures("warm_server")
 EXTENSION = '''
 import torch
 import torch.nn as nn

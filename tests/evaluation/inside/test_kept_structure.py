@@ -345,6 +345,7 @@ def test_candidate_when_it_relies_on_more_than_inputs_share_is_refused(evaluator
     assert not verdict.accepted and verdict.credited_speedup == 0.0, verdict
 
 
+@pytest.mark.usefixtures("warm_server")
 @pytest.mark.parametrize("seed", [0, 5])  # with both, a draw has as many rows as numbers that mark where rows end
 def test_batch_when_every_draw_has_another_is_not_cut(seed):
     source, honest, _ = (text.replace("randint(1, 4", "randint(1, 3") for text in CASES["any number of rows"])

@@ -77,17 +77,35 @@ attempt("environment", lambda: os.environ["SECRET_OF_THE_EVALUATOR"])
 
 
 @pytest.fixture(scope="module")
-def server_at():
-    """Yield a function that returns the running fork server of a level."""
-    servers: dict[str, ForkServer] = {}
+def ungated_at():
+    """Yield a function that returns an ungated evaluator of a level and settings; each has a secret of its own."""
+    evaluators: dict[str, Evaluator] = {}
+
+    def ungated(level: str, **settings: object) -> Evaluator:
+        name = f"{level} {settings}"
+        if name not in evaluators:
+            config = quick_config(sandbox=level, **settings)
+            config.check.static_gate = False
+            evaluators[name] = Evaluator(config)
+        return evaluators[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET_OF_THE_EVALUATOR", "x")
+        yield ungated
+    for evaluator in evaluators.values():
+        evaluator.close()
+
+
+@pytest.fixture(scope="module")
+def server_at(ungated_at):
+    """Return a function that returns the running fork server of a level."""
 
     def server(level: str) -> ForkServer:
-        servers.setdefault(level, ForkServer(quick_config(sandbox=level))).start()
-        return servers[level]
+        evaluator = ungated_at(level)
+        evaluator.sandbox_level()
+        return evaluator._server
 
-    yield server
-    for each in servers.values():
-        each.close()
+    return server
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -113,26 +131,6 @@ def test_gpu_when_looked_for_in_the_sandbox_needs_no_file_outside_it(server_at, 
         assert "No such file" not in str(refused.value) and "No module" not in str(refused.value)
     finally:
         contestant.close()
-
-
-@pytest.fixture(scope="module")
-def ungated_at():
-    """Yield a function that returns an ungated evaluator of a level and settings; each has a secret of its own."""
-    evaluators: dict[str, Evaluator] = {}
-
-    def ungated(level: str, **settings: object) -> Evaluator:
-        name = f"{level} {settings}"
-        if name not in evaluators:
-            config = quick_config(sandbox=level, **settings)
-            config.check.static_gate = False
-            evaluators[name] = Evaluator(config)
-        return evaluators[name]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECRET_OF_THE_EVALUATOR", "x")
-        yield ungated
-    for evaluator in evaluators.values():
-        evaluator.close()
 
 
 @pytest.fixture
@@ -207,7 +205,8 @@ def test_sandbox_level_when_a_user_has_no_rights_depends_on_user_namespaces(othe
 def test_namespaces_when_a_user_has_no_rights_leave_no_way_out(other_user):
     _require("namespaces")
     test = f"{Path(__file__)}::test_namespaces_when_tried_leave_no_way_out"
-    output = other_user("-m", "pytest", "-p", "no:cacheprovider", "-q", "-rs", test)
+    plugins = ("--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "no:cacheprovider")
+    output = other_user("-m", "pytest", *plugins, "-q", "-rs", test)
     assert " passed" in output and "skipped" not in output, output
 
 
