@@ -88,6 +88,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
     if not job_overrides:
         raise UserError(f"no job: one of {', '.join(sweep.hydra.overrides.task)} has no value")
     path = Path(sweep.hydra.sweep.dir)
+    of_hydra = OmegaConf.to_container(sweep.hydra.overrides.hydra)  # as given: a resolved value is not in its grammar
     varied = varied_keys(loader, sweep)
     for key in PLACES:
         if key in varied:
@@ -97,7 +98,7 @@ def compose_jobs(loader: ConfigLoader, sweep: DictConfig, job_overrides: Sequenc
         values = dict(override.partition("=")[::2] for override in overrides)
         settings = {key: values[key] for key in varied}
         name = _folder_name(settings)
-        composed = compose_settings("config", [*sweep.hydra.overrides.hydra, *overrides], config_dir())
+        composed = compose_settings("config", [*of_hydra, *overrides], config_dir())
         config: Config = dataclasses.replace(OmegaConf.to_object(composed), name=name, runs_dir=str(path))
         check_config(config)
         check_run(config)
@@ -133,7 +134,7 @@ def _overrides(loader: ConfigLoader, sweep: DictConfig) -> list[Override]:
     """Return the sweep's overrides, parsed: those of hydra.sweeper.params, then those of the command line."""
     parameters = [f"{key}={values}" for key, values in (sweep.hydra.sweeper.get("params") or {}).items()]
     parser = OverridesParser.create(config_loader=loader)
-    return parser.parse_overrides([*parameters, *sweep.hydra.overrides.task])
+    return parser.parse_overrides([*parameters, *OmegaConf.to_container(sweep.hydra.overrides.task)])
 
 
 def _folder_name(settings: dict[str, str]) -> str:

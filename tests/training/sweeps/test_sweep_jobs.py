@@ -58,6 +58,11 @@ def test_job_when_its_value_is_no_folder_name_gets_one(tmp_path):
     assert [job.config.init_from for job in jobs] == ["runs/a", "runs_a"]
 
 
+@pytest.mark.parametrize("name", ["é", "x=y", "[a]b", "it's"])
+def test_sweep_when_its_name_is_not_in_hydras_grammar_is_composed(name):
+    assert f"# runs/{name}/seed=1\n" in preview_sweep([f"name={name}", "seed=1,2"])
+
+
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
