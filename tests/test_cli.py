@@ -97,6 +97,13 @@ def test_help_when_given_alone_names_every_command():
         (("evaluate", "FILE", "--problem", "."), "a folder"),
         (("evaluate", "FILE", "--problem", "/dev/null"), "/dev/null: no top-level class `Model`"),
         (("evaluate", "FILE", "--problem", "swish_chain_1", "evaluation.device=cuda:99"), "evaluation.device=cuda:99"),
+        (
+            ("evaluate", "FILE", "--problem", "FILE", "problems.sizes=scaled"),
+            "problems.sizes=scaled: is read with --run",
+        ),
+        (("evaluate", "--manifest", "FILE", "--out", "v", "cluster.num_cpus=2"), "num_cpus=2: is read with --ray"),
+        (("evaluate", "--run", ".", "rewards=success"), "rewards=success: is read by `cudal1 train` only"),
+        (("evaluate", "--run", ".", "--fail-on", "slower"), "--fail-on: goes with one CANDIDATE"),
         (("collect",), "policy.kind=scratch"),
         (("collect", "policy=endpoint", "collect.out=FILE/x.parquet"), "file.py: File exists; give another path"),
         (("train", "--cfg", "name=two\nlines"), "must be a plain folder name"),

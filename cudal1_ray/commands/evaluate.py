@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 import threading
@@ -35,6 +36,8 @@ from cudal1_ray.rewards import is_void
 from cudal1_ray.settings.suggestions import nearest, question
 from cudal1_ray.source.text import decode_source
 
+# Sections of the settings that this command reads, whatever is evaluated.
+_READ = frozenset({"evaluation", "plugins", "recipe"})
 # Most rules that may refuse one candidate, each measured again without.
 _MOST_RULES = 4
 # Pairs of processes for each further baseline on a CPU.
@@ -61,6 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = [argument for argument in arguments.given if "=" in argument and not os.path.isfile(argument)]
     candidates = [argument for argument in arguments.given if argument not in settings]
     config = load_config([f"evaluation={choose_preset(arguments)}", *settings])
+    _check_read(settings, arguments)
+    if arguments.fail_on is not None and (arguments.manifest or arguments.run_folder) is not None:
+        raise UserError("--fail-on: goes with one CANDIDATE; verdicts of --manifest and --run are in a file")
     if arguments.run_folder is not None:
         if candidates or any(
             argument is not None for argument in (arguments.problem, arguments.manifest, arguments.on)
@@ -89,8 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
             candidates[0], arguments.problem, config.evaluation, arguments.against, arguments.json,
             fail_on=arguments.fail_on,
         )  # fmt: skip
-    if arguments.fail_on is not None:
-        raise UserError("--fail-on: goes with one CANDIDATE; a manifest's verdicts are in --out")
     if candidates or arguments.problem is not None:
         raise UserError("--manifest: names its problems and candidates itself; leave out CANDIDATE and --problem")
     if arguments.out is None:
@@ -107,6 +111,19 @@ def run(arguments: argparse.Namespace) -> int:
         types = chosen_types(arguments.on)
         return evaluate_on_types(arguments.manifest, arguments.out, types, config, arguments.json)
     return evaluate_manifest(arguments.manifest, arguments.out, config, arguments.ray is not None, arguments.json)
+
+
+def _check_read(settings: list[str], arguments: argparse.Namespace) -> None:
+    """Raise UserError for a setting that this command would ignore."""
+    sections = {"problems": arguments.run_folder, "cluster": arguments.ray}
+    read = _READ | {section for section, option in sections.items() if option is not None}
+    for setting in settings:
+        section = re.split(r"[./@=]", setting.lstrip("+"), maxsplit=1)[0]
+        if section not in read:
+            where = {"problems": "with --run", "cluster": "with --ray"}.get(section, "by `cudal1 train`")
+            raise UserError(
+                f"{setting}: is read {where} only; `cudal1 evaluate --help evaluation` has what is read here"
+            )
 
 
 def only_baseline(against: str, config: EvaluationConfig) -> str:

@@ -153,7 +153,7 @@ def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
         (("good0.py", "--problem", "problem.py", "--against", "cuda_graph"), "cuda_graph"),
         (("good0.py", "--problem", "problem.py", "evaluation.timing.none=1"), "evaluation.timing.none"),
         (("good0.py", "--problem", "problem.py", "--out", "o"), "--out"),
-        (("--problem", "problem.py", f"problems.ids=[{'an_id,' * 100}an_id]"), "CANDIDATE"),
+        (("--problem", "problem.py", f"problems.ids=[{'an_id,' * 100}an_id]"), "is read with --run only"),
         (("--problem", "problem.py"), "CANDIDATE"),
     ],
 )  # fmt: skip
