@@ -122,7 +122,7 @@ def _check_read(settings: list[str], arguments: argparse.Namespace) -> None:
         if section not in read:
             where = {"problems": "with --run", "cluster": "with --ray"}.get(section, "by `cudal1 train`")
             raise UserError(
-                f"{setting}: is read {where} only; `cudal1 evaluate --help evaluation` has what is read here"
+                f"{setting:.60}: is read {where} only; `cudal1 evaluate --help evaluation` has what is read here"
             )
 
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
@@ -26,6 +26,10 @@ TASK_FILE = "func_forward.py"
 DEFINITION = "definition.json"
 
 FLOATS = {"float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
+# Largest size of an axis: what PyTorch holds.
+_LARGEST_SIZE = 2**63 - 1
+# Names that a problem made of a definition uses itself where its inputs are arguments.
+_OWN_NAMES = {"self", "run"}
 # flashinfer-bench's name for it.
 SYNONYMS = {"float8_e4m3": "float8_e4m3fn"}
 
@@ -91,8 +95,8 @@ def read_definition(file: Path) -> list[Problem]:
     for key in ("axes", "inputs"):
         _require_objects(definition[key], key, str(file))
     for name in definition["inputs"]:
-        if not name.isidentifier() or keyword.iskeyword(name):
-            raise UserError(f"{file}: input {name!r} is no name of an argument in Python")
+        if not name.isidentifier() or keyword.iskeyword(name) or name in _OWN_NAMES:
+            raise UserError(f"{file}: input {name!r} cannot be the name of an argument of forward; rename it")
     reference = parse_named(definition["reference"], f"{file}: 'reference'")
     for function in ("run", definition.get("custom_inputs_entrypoint") or "run"):
         if not isinstance(function, str) or function_named(reference, function) is None:
@@ -104,7 +108,7 @@ def read_definition(file: Path) -> list[Problem]:
 
 
 def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], number: int) -> Problem:
-    name = problem_id_of(f"{re.sub(r'[^A-Za-z0-9._-]', '_', definition['name'])}-w{number}")
+    name = f"{_identity(definition['name'])}-w{number}"
     origin = f"{file}, workload {number}"
     inputs, values, bound = definition["inputs"], workload.get("inputs") or {}, workload.get("axes") or {}
     if not isinstance(bound, dict):
@@ -121,13 +125,14 @@ def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], n
             _drawn(key, spec, values.get(key) or {"type": "random"}, sizes, origin) for key, spec in inputs.items()
         ]
         drawn = ["    return [", *(f"        {line}," for line in lines), "    ]"]
-    names = ", ".join(inputs)
+    names, reference = ", ".join(inputs), str(definition["reference"]).strip()
+    imports = ["import torch", "import torch.nn as nn", ""]
+    head = [*imports, reference]
+    if "__future__" in reference:  # which has to come first
+        head = [reference, "", *imports]
     source = "\n".join(
         [
-            "import torch",
-            "import torch.nn as nn",
-            "",
-            str(definition["reference"]).strip(),
+            *head,
             "",
             "",
             "class Model(nn.Module):",
@@ -147,6 +152,12 @@ def _problem(file: Path, definition: dict[str, Any], workload: dict[str, Any], n
     return parse_problem(source, name, origin=origin, name=name)
 
 
+def _identity(name: str) -> str:
+    """Return what ids of a definition's problems begin with, short enough for the number of a workload."""
+    identity = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip("._-")
+    return identity[:100] or problem_id_of(name)
+
+
 def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[str, int], origin: str) -> str:
     """Return the expression that draws an input."""
     dtype = SYNONYMS.get(str(spec.get("dtype")), str(spec.get("dtype")))
@@ -160,7 +171,7 @@ def _drawn(name: str, spec: dict[str, Any], entry: dict[str, Any], sizes: dict[s
         raise UserError(f"{origin}: input {name!r} is a scalar without a value; give it one in the workload")
     if not isinstance(shape, list):
         raise UserError(f"{origin}: input {name!r} has the shape {shape!r:.60}; it must be a list of axes")
-    extents = [axis if isinstance(axis, int) else sizes.get(str(axis)) for axis in shape]
+    extents = [axis if _is_size(axis) else sizes.get(str(axis)) for axis in shape]
     if None in extents:
         raise UserError(
             f"{origin}: input {name!r} has the axis {shape[extents.index(None)]!r:.60}, which is not defined"
@@ -193,10 +204,12 @@ def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict
     sizes: dict[str, int] = {}
     for name, axis in axes.items():
         value = axis.get("value") if axis.get("type") == "const" else bound.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if _is_size(value):
             sizes[name] = value
         elif axis.get("type") != "expr":
-            raise UserError(f"{origin}: axis {name!r} has no size of 0 or more; bind it in the workload's axes")
+            raise UserError(
+                f"{origin}: axis {name!r} has no size of 0 to {_LARGEST_SIZE}; bind it in the workload's axes"
+            )
     for name, axis in axes.items():
         if axis.get("type") == "expr":
             expression = str(axis.get("expression"))
@@ -205,14 +218,23 @@ def axis_sizes(axes: dict[str, Any], bound: dict[str, Any], origin: str) -> dict
                 raise UserError(
                     f"{origin}: axis {name!r}: {expression!r} is no arithmetic over the axes {', '.join(sizes)}"
                 )
+            if not _is_size(value):
+                raise UserError(f"{origin}: axis {name!r}: {expression!r} is {value}; a size is 0 to {_LARGEST_SIZE}")
             sizes[name] = value
     return sizes
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_SIZE
 
 
 def _workloads(file: Path, name: str) -> Iterator[dict[str, Any]]:
     beside = file.parent / "workload.jsonl"
     roots = [parent for parent in file.parents if parent.name == "definitions"]
-    shared = sorted(roots[0].parent.glob(f"workloads/**/{name}.jsonl")) if roots else []
+    workload_files = roots[0].parent.glob("workloads/**/*.jsonl") if roots else ()
+    shared = sorted(
+        path for path in workload_files if path.name == f"{name}.jsonl"
+    )  # a name may hold what patterns hold
     for path in [beside, *shared]:
         if path.is_file():
             for number, line in enumerate(_text(path).split("\n"), start=1):

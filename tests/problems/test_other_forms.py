@@ -164,10 +164,19 @@ def test_custom_inputs_when_defined_come_from_the_definitions_function(tmp_path)
         ({"custom_inputs_entrypoint": "make; import os"}, {}, "no function 'make; import os'"),
         ({"name": ["a"]}, {}, "'name' is "),
         ({"inputs": {"x": None}}, {}, "'inputs' is "),
-        ({"inputs": {"x y": {"shape": [], "dtype": "float32"}}}, {}, "input 'x y' is no name"),
+        ({"inputs": {"x y": {"shape": [], "dtype": "float32"}}}, {}, "input 'x y' cannot be the name"),
+        ({"inputs": {"self": {"shape": [], "dtype": "float32"}}}, {}, "input 'self' cannot be the name"),
+        ({"inputs": {"x": {"shape": [-3], "dtype": "float32"}}}, {}, "input 'x' has the axis -3"),
+        ({"inputs": {"x": {"shape": [True], "dtype": "float32"}}}, {}, "input 'x' has the axis True"),
+        (
+            {"axes": {"half": {"type": "expr", "expression": "width - 10"}}},
+            {},
+            "axis 'half': 'width - 10' is -4; a size",
+        ),
+        ({}, {"axes": {"rows": 2**64}}, "axis 'rows' has no size"),
         ({"inputs": {"x": {"shape": 4, "dtype": "float32"}}}, {}, "input 'x' has the shape 4"),
         ({"inputs": {"x": {"shape": [["rows"]], "dtype": "float32"}}}, {}, "which is not defined"),
-        ({"axes": {"width": {"type": "const", "value": -4}}}, {}, "axis 'width' has no size of 0 or more"),
+        ({"axes": {"width": {"type": "const", "value": -4}}}, {}, "axis 'width' has no size of 0 to "),
         ({"axes": {"width": 4}}, {}, "'axes' is "),
         ({"axes": {"half": {"type": "expr", "expression": "2**2**2**2**9"}}}, {}, "no arithmetic"),
         ({"axes": {"half": {"type": "expr", "expression": "-" * 9999 + "1"}}}, {}, "no arithmetic"),
@@ -192,6 +201,27 @@ def test_definition_when_it_has_no_workloads_names_the_missing_file(tmp_path):
     (tmp_path / "definition.json").write_text(json.dumps(DEFINITION))
     with pytest.raises(UserError, match="put workload.jsonl beside it"):
         load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+
+
+@pytest.mark.parametrize("name", ["n" * 200, "é", "a**b[0]", ""])
+def test_definition_when_its_name_is_odd_has_an_id_for_each_workload(tmp_path, name):
+    for folder in ("definitions", "workloads"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "definitions" / "odd.json").write_text(json.dumps(DEFINITION | {"name": name}))
+    lines = "".join(json.dumps({"workload": WORKLOAD}) + "\n" for _ in range(2))
+    (tmp_path / "workloads" / f"{name}.jsonl").write_text(lines)
+    first, second = (
+        problem.problem_id for problem in load_problems(ProblemsConfig(source="folder", path=str(tmp_path)))
+    )
+    assert first == second[:-1] + "0" and len(first) > len("-w0")
+    other = read_definition(write(tmp_path / "other", DEFINITION | {"name": "ü"}, [WORKLOAD]))
+    assert other[0].problem_id != first
+
+
+def test_definition_when_its_reference_begins_with_a_future_import_runs(tmp_path):
+    reference = f'"""Scale."""\nfrom __future__ import annotations\n{DEFINITION["reference"]}'
+    file = write(tmp_path, DEFINITION | {"reference": reference}, [WORKLOAD])
+    assert call(read_definition(file)[0].source).shape == (5, 3)
 
 
 def test_axis_expressions_when_evaluated_are_arithmetic():
