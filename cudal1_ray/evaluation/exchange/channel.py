@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from cudal1_ray.evaluation.sandbox import kernel_calls
 
 _HEADER = struct.Struct("<I")
 LARGEST_MESSAGE = 16 << 20
+# Bytes that are moved at a time, in whole pages.
+_PIECE = 16 << 20
 _encode, _decode = msgspec.json.encode, msgspec.json.decode  # captured before any candidate
 
 
@@ -124,6 +127,16 @@ class SharedRegion:
         if others_read_only:
             seals |= kernel_calls.F_SEAL_FUTURE_WRITE
         fcntl.fcntl(self.fd, kernel_calls.F_ADD_SEALS, seals | kernel_calls.F_SEAL_SEAL)
+
+    def take(self, other: SharedRegion, nbytes: int) -> None:
+        """Move the first bytes of a region that others may write to this one's beginning: both together take no more
+        memory than one of them, and a piece.
+        """
+        for start in range(0, nbytes, _PIECE):
+            size = min(_PIECE, nbytes - start)
+            self.memory[start : start + size] = other.memory[start : start + size]
+            with suppress(OSError):  # a kernel that cannot give back a part of a file
+                other.memory.madvise(mmap.MADV_REMOVE, start, size)
 
     def close(self) -> None:
         try:

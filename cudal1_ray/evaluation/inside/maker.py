@@ -54,6 +54,7 @@ class Maker(Contestant):
         self._structure: InputStructure | None = None
         self._sizes_vary = False  # whether draws differ in their shapes, which others may have to follow
         self._computed: Any = None
+        self._after_weights = 0  # offset in the out region
         self._draws_on_cpu = False
         self._alone = True
         self._hides = False  # whether its outputs hide errors
@@ -93,12 +94,14 @@ class Maker(Contestant):
         tensors.clear()
         row = Row(self.out)
         entries = [(name, value) for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)]
-        return messages.Opened(
+        opened = messages.Opened(
             state=[(name, write_tensor(row, self.device, value)) for name, value in entries], init=packed_init,
             init_tensors=[write_tensor(row, self.device, value) for value in init_tensors], arguments=arguments,
             flat=all(isinstance(value, torch.Tensor) for value in first), in_place=in_place, nbytes=row.offset,
             io_bytes=io_bytes,
         )  # fmt: skip
+        self._after_weights = row.offset
+        return opened
 
     def _build(self, construct: Callable[[], Any], seed: int) -> tuple[Any, bool]:
         """Build the model as every contestant will, with the same seed, so that tensors without a name are drawn alike:
@@ -239,11 +242,11 @@ class Maker(Contestant):
         return exact, slow
 
     def fetch_trial(self, request: messages.FetchTrial, fds: list[int]) -> messages.Tensors:
-        """Write the last trial to the out region. An operation of its own: copies need not wait for a measurement.
-        `input_picks`: of inputs that other processes draw themselves, only these windows are written.
+        """Write the last trial to the out region, behind the weights. An operation of its own: copies need not wait for
+        a measurement. `input_picks`: of inputs that other processes draw themselves, only these windows are written.
         """
         trial, self._computed = self._computed, None
-        return write_trial(trial, Row(self.out), self.device, request.input_picks)
+        return write_trial(trial, Row(self.out, self._after_weights), self.device, request.input_picks)
 
     def _optional(self) -> _Optional:
         return _Optional(self._raise_shortage)

@@ -192,7 +192,6 @@ class _Opening:
         request = Character(self.seed, self.picks, self.draws)
         with self.turns.beside_others():
             self.traits: Traits = self.maker.ask(request, self._wait_s, doing="the reference's forward")
-        self.static = bytes(self.out.memory[: self.opened.nbytes])
         if self.traits.stateful:
             raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
 
@@ -267,7 +266,7 @@ class _Opening:
         batch = self.config.timing.batch_memory_mib << 20 if variation == "bank" else room * slot
         batch = 0 if variation == DRAWN else max(batch, *(trial.input_bytes for trial in trials))  # any trial fits
         pool = SharedRegion(start + (len(homes) + 1) * slot + batch + (1 << 20), others_read_only=True)
-        pool.memory[: len(self.static)] = self.static
+        pool.take(self.out, self.opened.nbytes)
         session = ProblemSession(
             self.problem.problem_id, self.problem.source, self.config, self.opened, self.traits, trials, variation,
             pool, homes, self.model_seed, room,
