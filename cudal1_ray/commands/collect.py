@@ -23,7 +23,7 @@ from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
-from cudal1_ray.files import JsonLines, replacing
+from cudal1_ray.files import JsonLines, claim_file, replacing
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
 from cudal1_ray.prompting.related import related_kernels
@@ -55,7 +55,15 @@ def collect(config: Config, console: Console | None = None) -> int:
     attempts_file = out.with_suffix(".jsonl")
     if out.exists() and not attempts_file.exists():
         raise UserError(f"collect.out={config.collect.out}: is there, and was not collected here; give another name")
-    attempts = JsonLines(attempts_file)
+    attempts_file.parent.mkdir(parents=True, exist_ok=True)
+    with open(attempts_file, "ab") as lock:
+        if not claim_file(lock):
+            raise UserError(f"collect.out={config.collect.out}: another command collects there; give another name")
+        return _collect_into(out, JsonLines(attempts_file), problems, config, console)
+
+
+def _collect_into(out: Path, attempts: JsonLines, problems: Sequence[Problem], config: Config, console: Console) -> int:
+    """Collect into a table and its attempts, which no other command writes now; see `collect`."""
     try:
         asyncio.run(_collect(config, problems, attempts, console))
         code = 0
@@ -64,7 +72,8 @@ def collect(config: Config, console: Console | None = None) -> int:
         code = 130
     finally:
         count = write_table(out, problems, list(attempts))
-        console.print(f"{count} accepted of {len(attempts)} candidates: {out}")
+        where = f": {out}" if count else "; no table is written"
+        console.print(f"{count} accepted of {len(attempts)} candidates{where}")
     return code
 
 

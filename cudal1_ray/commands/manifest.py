@@ -16,7 +16,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
-from cudal1_ray.files import JsonLines, lock_file
+from cudal1_ray.files import JsonLines, claim_file
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.source.text import clean_text, decode_source
@@ -188,7 +188,7 @@ class VerdictFile(Closable):
         except OSError as error:
             raise UserError(f"--out {path}: {error.strerror}") from None
         try:
-            if not lock_file(self._lock, wait=False):
+            if not claim_file(self._lock):
                 raise UserError(f"--out {path}: another command is writing it; wait for it, or name another")
             if not _may_be_cut(path.read_bytes().rpartition(b"\n")[2].decode("utf-8", "replace")):
                 raise UserError(f"--out {path}: its last line is not a verdict of this command; name another file")

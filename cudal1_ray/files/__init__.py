@@ -8,12 +8,13 @@ from cudal1_ray.files.json_lines import (
     repair_json_lines,
     salvage_json_lines,
 )
-from cudal1_ray.files.locks import lock_file, unlock_file
+from cudal1_ray.files.locks import claim_file, lock_file, unlock_file
 from cudal1_ray.files.owned_folder import OwnedFolder
 
 __all__ = [
     "JsonLines",
     "OwnedFolder",
+    "claim_file",
     "lock_file",
     "read_json_lines",
     "read_last_json_line",

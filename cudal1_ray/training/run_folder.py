@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,7 @@ import yaml
 from cudal1_ray.analysis import describe_environment
 from cudal1_ray.config import STAGES, Config, to_dict, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import claim_file, write_atomically
 from cudal1_ray.problems import Problem
 from cudal1_ray.training import continuation
 
@@ -67,6 +68,25 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         return run
+
+    @staticmethod
+    @contextmanager
+    def claimed(config: Config) -> Iterator[None]:
+        """Keep other commands from training the run of a configuration until the block ends, however that ends.
+
+        Raises:
+            UserError: when another command trains it, or its folder cannot be written.
+        """
+        path = Path(config.runs_dir) / config.name
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = open(path / ".lock", "ab")  # noqa: SIM115 (closed below)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
+        with lock:
+            if not claim_file(lock):
+                raise UserError(f"{path}: another command trains this run; wait for it, or give this one another name=")
+            yield
 
     def record_problems(self, problems: Sequence[Problem]) -> None:
         """Write problems.jsonl: id, name, level, split and source of every problem of the run."""

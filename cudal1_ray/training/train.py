@@ -62,6 +62,12 @@ def train(config: Config, command: str = "") -> int:
     check_overlap(config)
     stopper = Stopper(config.max_minutes)
     settle_adapter(config)
+    with RunFolder.claimed(config):
+        return _train(config, problems, stopper, command)
+
+
+def _train(config: Config, problems: list[Problem], stopper: Stopper, command: str) -> int:
+    """Train the run, whose folder no other command trains now; see `train`."""
     run = RunFolder.open(config)
     run.record_problems(problems)
     stages = stages_of(config)

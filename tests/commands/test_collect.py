@@ -15,7 +15,7 @@ from cudal1_ray.commands.collect import Collection
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import Machine
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import JsonLines, claim_file
 from cudal1_ray.problems import load_corpus, load_problems, read_corpus
 from cudal1_ray.prompting import render_answer
 from cudal1_ray.rollout.endpoint import WrittenText
@@ -138,7 +138,11 @@ def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
     assert "was not collected here" in capsys.readouterr().err
     arguments += ["policy.attempts=1", "problems.ids=[swish_chain_1]", f"collect.out={tmp_path / 'c.parquet'}"]
     assert main(arguments) == 2
-    assert "policy.url=http://127.0.0.1:9/v1: no answer from m" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "policy.url=http://127.0.0.1:9/v1: no answer from m" in printed.err and "no table is written" in printed.out
+    with open(tmp_path / "c.jsonl", "ab") as lock:
+        assert claim_file(lock) and main(arguments) == 2
+    assert "another command collects there" in capsys.readouterr().err
 
 
 def test_endpoint_policy_when_trained_or_served_is_refused(capsys):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudal1_ray
-from cudal1_ray.files import lock_file, unlock_file
+from cudal1_ray.files import claim_file, lock_file, unlock_file
 
 pytestmark = pytest.mark.timeout(120)  # a lock that is never released fails by its own limit, not by the suite's
 HOLDER = """
@@ -30,6 +30,13 @@ def test_lock_when_held_alone_is_refused_to_others_until_it_is_released(tmp_path
         assert not lock_file(other, wait=False) and not lock_file(other, shared=True, wait=False)
         unlock_file(mine)
         assert lock_file(other, wait=False)
+
+
+def test_claim_when_another_holds_the_file_is_refused(tmp_path):
+    with open(tmp_path / "lock", "w") as mine, open(tmp_path / "lock") as other:
+        assert claim_file(mine) and claim_file(mine) and not claim_file(other)
+        unlock_file(mine)
+        assert claim_file(other)
 
 
 def test_lock_when_shared_is_had_by_several_and_by_none_alone(tmp_path):

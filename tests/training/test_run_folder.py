@@ -12,6 +12,7 @@ import time
 import pytest
 import yaml
 
+from cudal1_ray.cli import main
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines, write_atomically
@@ -60,6 +61,15 @@ def test_atomic_write_when_repeated_leaves_no_partial_file(tmp_path):
     write_atomically(tmp_path / "f.json", "one")
     write_atomically(tmp_path / "f.json", "two")
     assert [p.name for p in tmp_path.iterdir()] == ["f.json"] and (tmp_path / "f.json").read_text() == "two"
+
+
+def test_run_when_it_is_being_trained_is_refused_to_another_command(tmp_path, capsys):
+    arguments = ["train", "name=r", f"runs_dir={tmp_path}"]
+    with RunFolder.claimed(load_config(arguments[1:])):
+        assert main(arguments) == 2
+    assert "another command trains this run" in capsys.readouterr().err and os.listdir(tmp_path / "r") == [".lock"]
+    with RunFolder.claimed(load_config(arguments[1:])):
+        pass
 
 
 def test_run_when_continued_has_the_same_configuration(tmp_path):
