@@ -10,6 +10,7 @@ import httpx
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.hardware import require_device
 from cudal1_ray.problems import Problem
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class LocalEvaluator:
     def __init__(self, config: EvaluationConfig) -> None:
         self._config = config
         self._pool: EvaluatorPool | None = None
+
+    def require_device(self) -> None:
+        """Raise UserError where this machine does not have the device."""
+        require_device(self._config.device)
 
     def evaluate_all(self, pairs: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         from cudal1_ray.evaluation.pool import EvaluatorPool

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.integrations.evaluators import LocalEvaluator
 from cudal1_ray.integrations.rewards import CompletionScorer
 from cudal1_ray.problems import parse_problem
 
@@ -40,13 +41,14 @@ def make_server(scorer: CompletionScorer) -> Any:
             candidate: the text of a Python file that defines ModelNew with the same interface as Model.
 
         Returns:
-            JSON: status (accepted or rejected), reasons and detail of a rejection, speedup against PyTorch eager.
+            JSON: status (accepted, rejected; refused: nothing was evaluated), reasons and detail of a rejection,
+            speedup against PyTorch eager.
         """
         try:
             parsed = parse_problem(problem, "problem", origin="problem")
-        except UserError as error:
+            (verdict,) = scorer.evaluator.evaluate_all([(parsed, candidate)])
+        except UserError as error:  # a server's, too, whose evaluator does not answer
             return json.dumps({"status": "refused", "detail": str(error)})
-        (verdict,) = scorer.evaluator.evaluate_all([(parsed, candidate)])
         fields = verdict.to_dict()
         return json.dumps({name: fields[name] for name in _ANSWER_FIELDS})
 
@@ -61,8 +63,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--key", default="", help="its API key")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of `cudal1 evaluate`")
     arguments = parser.parse_args(argv)
-    with CompletionScorer(arguments.url, arguments.key, arguments.device, arguments.settings) as scorer:
-        make_server(scorer).run()
+    try:
+        with CompletionScorer(arguments.url, arguments.key, arguments.device, arguments.settings) as scorer:
+            if isinstance(scorer.evaluator, LocalEvaluator):
+                scorer.evaluator.require_device()
+            make_server(scorer).run()
+    except UserError as error:
+        parser.exit(2, f"cudal1: {error}\n")
 
 
 if __name__ == "__main__":
