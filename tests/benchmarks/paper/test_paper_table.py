@@ -25,7 +25,6 @@ from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.training.rollout_table import write_rollouts
 from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines, write_table
 from tests.commands.example_files import HONEST, PROBLEM, QUICK
-from tests.measured_once import MEASURED_ONCE
 
 # A table on bundled problems; those have no scaled sizes, which would be computed.
 OF_BUNDLED = [
@@ -178,7 +177,7 @@ def test_winners_when_their_run_needed_no_own_kernel_are_measured_again_under_it
     assert "evaluation.rules.precision=half" in printed and "evaluation.rules.compilers=allow" not in printed
     evaluated = load_config(printed).evaluation.rules
     assert evaluated == load_config(["evaluation/rules=off"]).evaluation.rules
-    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK, *MEASURED_ONCE]) == 0
+    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK]) == 0
     (row,) = (json.loads(line) for line in out.read_text().splitlines())
     assert row["verdict"] == "accepted" and not row["own_kernel"], row
 
