@@ -138,6 +138,13 @@ def test_option_when_it_does_not_exist_is_answered_with_the_commands_usage(comma
     assert capsys.readouterr().err.startswith(f"usage: cudal1 {command[0]} ")
 
 
+@pytest.mark.parametrize(("command", "missing"), [("optimize", "file"), ("assess", "run_folder"), ("unpack", "files")])
+def test_argument_when_it_is_missing_is_the_only_one_that_is_asked_for(command, missing, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([command])
+    assert capsys.readouterr().err.endswith(f"the following arguments are required: {missing}\n")
+
+
 @pytest.mark.parametrize(
     ("command", "name", "value"),
     [

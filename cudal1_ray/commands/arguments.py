@@ -106,7 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
         description=TRAIN_HELP,
         epilog=TRAIN_EXAMPLES,
     )
-    train.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    train.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="settings, see below")
     train.add_argument("--explain", action="store_true", help="with --cfg: each setting with its explanation")
     train.add_argument(
         "-c", "--cfg", action="store_true", help="print the composed configuration, with -m that of each run, and stop"
@@ -122,7 +122,9 @@ def build_parser() -> argparse.ArgumentParser:
         "every pair of a manifest, or a folder of KernelBench generations.",
         epilog=EVALUATE_EXAMPLES,
     )
-    evaluate.add_argument("given", nargs="*", metavar="CANDIDATE | key=value", help="Python file; settings, see below")
+    evaluate.add_argument(
+        "given", nargs="*", default=[], metavar="CANDIDATE | key=value", help="Python file; settings, see below"
+    )
     evaluate.add_argument("--problem", help="KernelBench file, or the id of a bundled problem")
     evaluate.add_argument(
         "--manifest", metavar="PAIRS", help='JSON lines {"id", "problem", "candidate"}: files or texts'
@@ -164,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Serves a policy on Ray Serve and vLLM until it is told to stop; requests under way are finished.",
         epilog=SERVE_EXAMPLES,
     )
-    serve.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    serve.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="settings, see below")
     instead = serve.add_mutually_exclusive_group()
     instead.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
     instead.add_argument("--add-key", metavar="NAME", default="", help="make an API key and stop")
@@ -180,7 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
         "problem, has each evaluated, and keeps the accepted ones.",
         epilog=COLLECT_EXAMPLES,
     )
-    collect.add_argument("overrides", nargs="*", metavar="key=value", help="settings, see below")
+    collect.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="settings, see below")
     collect.add_argument("--cfg", action="store_true", help="print the composed configuration and stop")
 
     optimize = _with_settings(
@@ -193,7 +195,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=OPTIMIZE_EXAMPLES,
     )
     optimize.add_argument("file", help="Python file: a problem, or any nn.Module with --inputs")
-    optimize.add_argument("overrides", nargs="*", metavar="key=value", help="settings of `cudal1 serve`")
+    optimize.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="settings of `cudal1 serve`")
     optimize.add_argument("--inputs", metavar="ARGS", default="", help='what forward takes: "randn(64, 128), 3"')
     optimize.add_argument("--init", metavar="ARGS", default="", help='what the constructor takes: "128, depth=2"')
     optimize.add_argument("--class", metavar="NAME", default="", dest="class_name", help="which class, if several")
@@ -221,7 +223,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     assess.add_argument("run_folder", help="for example runs/demo")
-    assess.add_argument("overrides", nargs="*", metavar="key=value", help="other settings than the run's")
+    assess.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="other settings than the run's")
     assess.add_argument(
         "--policy",
         action="append",

@@ -77,7 +77,8 @@ def check_values(config: Any, prefix: str = "") -> None:
         bounds, choices = bounds_of(field), choices_of(field)
         if _is_number(value) and not bounds.hold(value):
             text = f"{value:g}" if isinstance(value, float) else value
-            raise UserError(f"{key}={text}: must be {bounds or 'a finite number'}")
+            conditions = ["" if math.isfinite(value) else "a finite number", str(bounds)]
+            raise UserError(f"{key}={text}: must be {', '.join(filter(None, conditions))}")
         if isinstance(value, int) and value.bit_length() > _BITS:
             raise UserError(f"{key}={value}: must be a whole number of at most {_BITS} bits")
         if isinstance(value, str) and value.startswith("~") and os.path.expanduser(value).startswith("~"):

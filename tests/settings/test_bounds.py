@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 
 import pytest
@@ -36,7 +37,8 @@ class Outer:
         (Outer(least=-2), "least=-2: must be at least -1"),
         (Outer(missing=0.0), "missing=0: must be above 0"),
         (Outer(inner=Inner(share=0.0)), "inner.share=0: must be above 0 and at most 1"),
-        (Outer(inner=Inner(share=float("nan"))), "inner.share=nan"),
+        (Outer(inner=Inner(share=float("nan"))), "inner.share=nan: must be a finite number, above 0 and at most 1"),
+        (Outer(least=math.inf), "least=inf: must be a finite number, at least -1"),
         (Outer(inner=Inner(betas=[0.9, -1.0])), "inner.betas=-1"),
         (Outer(order="sideways"), "order=sideways: must be one of up, down"),
         (Outer(parts=["tail", "wing"]), "parts=wing: must be one of head, body, tail"),
