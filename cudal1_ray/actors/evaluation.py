@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
 
 from cudal1_ray.actors.member import FleetMember
-from cudal1_ray.evaluation import Compiler, CompileResult, EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation import CompileResult, EvaluationConfig, Verdict
 from cudal1_ray.evaluation.hardware import Machine, describe_machine
-from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.problems import Problem
+from cudal1_ray.uncollected import imported_to_stay
+
+if TYPE_CHECKING:
+    from cudal1_ray.evaluation import Evaluator
+    from cudal1_ray.evaluation.pool import EvaluatorPool
 
 Work = tuple[str, Problem, str, float]  # work id, problem, the candidate's code, the problem's best speedup so far
 
@@ -19,6 +24,9 @@ class CompilerActor(FleetMember):
     """Compiles candidates into the content-addressed cache, before a device is asked for."""
 
     def __init__(self, config: EvaluationConfig):
+        with imported_to_stay():
+            from cudal1_ray.evaluation import Compiler
+
         self._compiler = Compiler(config)
 
     def build_for(self, architecture: str) -> None:
@@ -33,6 +41,10 @@ class EvaluatorActor(FleetMember):
     """Owns one device (`num_gpus=1` where there are any); with `slots` > 1 as many evaluators take turns on it."""
 
     def __init__(self, config: EvaluationConfig):
+        with imported_to_stay():
+            from cudal1_ray.evaluation import Evaluator
+            from cudal1_ray.evaluation.pool import EvaluatorPool
+
         pooled = config.slots > 1
         self._evaluator: Evaluator | EvaluatorPool = EvaluatorPool(config) if pooled else Evaluator(config)
         self._threads = ThreadPoolExecutor(config.in_flight if pooled else 1)
