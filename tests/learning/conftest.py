@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from learning_samples import SHAPE, TEXTS
 
 from cudal1_ray.learning import LearnerConfig, PolicyConfig, build_policy, save_policy
+from cudal1_ray.uncollected import imported_to_stay
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +20,13 @@ def policy_config() -> PolicyConfig:
 
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the folder of a policy. DeepSpeed collects garbage in most updates: what it imports is left out of that,
+    as in a run.
+    """
+    gc.collect()  # garbage of earlier tests would stay as well
+    with imported_to_stay():
+        from cudal1_ray.learning import Learner  # noqa: F401
+
     torch.set_num_threads(1)
     folder: Path = tmp_path_factory.mktemp("policy")
     save_policy(*build_policy(SHAPE, TEXTS, seed=3), folder)
