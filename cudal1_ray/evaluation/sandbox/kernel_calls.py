@@ -68,10 +68,6 @@ def mount(source: str, target: str, kind: str | None = None, flags: int = 0, dat
     )
 
 
-def unmount(target: str) -> None:
-    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
-
-
 def make_read_only(target: str) -> None:
     """Make everything mounted at and below `target` read-only and free of set-uid programs and devices."""
 
@@ -90,7 +86,7 @@ def pivot_root(new_root: str) -> None:
     """Make `new_root` the root directory and unmount the old one."""
     os.chdir(new_root)
     syscall("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
-    unmount(".")
+    _checked(_libc.umount2(b".", MNT_DETACH), "umount .")
     os.chdir("/")
 
 
