@@ -32,10 +32,10 @@ def pace() -> float:
 
 def even_pairs(paces: list[list[float]]) -> list[int]:
     """Return the numbers of the pairs that ran at one pace, and at least the more even half of all. `paces`: those seen
-    before and after each pair's batches; empty where none were measured.
+    before and after each pair's batches.
     """
-    uneven = [max(around) / min(around) if around else 1.0 for around in paces]
-    limit = max(_EVEN, median_low(uneven)) if uneven else 0.0
+    uneven = [max(around) / min(around) for around in paces]
+    limit = max(_EVEN, median_low(uneven))
     return [number for number, ratio in enumerate(uneven) if ratio <= limit]
 
 

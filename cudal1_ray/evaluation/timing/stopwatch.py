@@ -92,18 +92,17 @@ class Stopwatch:
     ) -> tuple[float, list[float], CallResult]:
         """Return the seconds of one of several calls until the outputs of all are here, by the referee's clock alone:
         of large ones two windows, which take long enough, and which ones is not known beforehand. Return the core's
-        paces around them (on a GPU, where launches are part of a call's time), and the output of `call` to compare, as
-        well.
+        paces around them, since launches are part of a call's time, and the output of `call` to compare, as well.
         """
-        contestant, launches = self.contestant, self.contestant.config.device != "cpu"
+        contestant = self.contestant
         contestant.prepare(variants, seeds, unclocked=True)
-        paces = [pace()] if launches else []
+        paces = [pace()]
         start = contestant.instant()
         contestant.go(len(variants), unclocked=True)
         contestant.hand_over(picks)
         span = Span.between(start, contestant.instant()).each(len(variants))
         handed = contestant.handed(call)
-        paces += [pace()] if launches else []
+        paces.append(pace())
         # Waiting is not subtracted: on one core the referee waits for as long as the contestant runs.
         fetched = self._fetch(call, picks)
         if not fetched.begins_as(handed):
