@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,8 +10,6 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ray.files import OwnedFolder
-
-_KEY = re.compile(r"^[0-9a-f]{16,64}$")
 
 
 class CompileResult(msgspec.Struct, frozen=True):
@@ -50,7 +47,6 @@ class CompileCache:
 
     def get(self, key: str) -> CompileResult | None:
         """Return the entry, None if there is none."""
-        self._check(key)
         try:
             entry = msgspec.json.decode((self.folder / key / "entry.json").read_bytes(), type=CompileResult)
         except (OSError, msgspec.MsgspecError):
@@ -60,11 +56,9 @@ class CompileCache:
 
     def put(self, key: str, result: CompileResult, libraries: dict[str, bytes]) -> None:
         """Add an entry, its libraries by build key. An entry that another process has added with that key stays."""
-        self._check(key)
         private = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
             for name, data in libraries.items():
-                self._check(name)
                 (private / f"{name}.so").write_bytes(data)
             files = {name: f"{name}.so" for name in libraries}
             entry = msgspec.structs.replace(result, libraries=files, cached=True)
@@ -75,11 +69,6 @@ class CompileCache:
                 raise
         finally:
             shutil.rmtree(private, ignore_errors=True)
-
-    @staticmethod
-    def _check(key: str) -> None:
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"not a key: {key!r}")
 
     def close(self) -> None:
         """Remove the folder if it was private to this object."""

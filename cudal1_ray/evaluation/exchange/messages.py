@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.exchange.variant import Variant
 
 Picks = list[float]  # positions, from 0 to 1, of the windows of a large tensor that are compared
 Name = Annotated[str, Meta(max_length=256)]
-Key = Annotated[str, Meta(pattern="^[0-9a-f]{16,64}$")]  # of a build: a hash
+Key = Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]  # of a build: a hash, which names files
 # Global switches, by their names in `CpuDevice.state`, that make arithmetic less precise than its type.
 COARSER = ("matmul", "tf32", "cudnn_tf32", "fp16_reduction")
 
