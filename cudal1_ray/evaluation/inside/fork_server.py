@@ -16,9 +16,9 @@ import random
 import select
 import signal
 import socket
-import sys
 import tempfile
 import time
+from contextlib import suppress
 from typing import Any
 
 from cudal1_ray.evaluation.exchange import server_messages as messages
@@ -125,13 +125,9 @@ class _Server:
                 os._exit(71)
         os.close(control)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # its memory is closed to the contestant
-        while True:
-            try:
-                pid, ended = os.waitpid(-1, 0)
-            except InterruptedError:
-                continue
-            if pid == child:
-                break
+        pid = 0
+        while pid != child:  # it inherits orphans, too
+            pid, ended = os.waitpid(-1, 0)
         os.write(status, b"%d" % ended)
         if self.level != "namespaces":
             end_descendants(os.getpid())
@@ -171,11 +167,9 @@ class _Server:
             return
         if self.level != "namespaces":
             end_descendants(supervisor)
-        try:
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(supervisor, signal.SIGKILL)
             os.waitpid(supervisor, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
         self.supervisors.discard(supervisor)
         if self.level != "namespaces":
             for orphan in set(descendants(os.getpid())) - self._living():
@@ -186,14 +180,9 @@ class _Server:
         return self.supervisors | {pid for supervisor in self.supervisors for pid in descendants(supervisor)}
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.supervisors.discard(pid)
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self.supervisors.discard(pid)
 
 
 def _ballast() -> list[Any]:
@@ -209,11 +198,8 @@ def _ballast() -> list[Any]:
 
 def _limit_process_ids(most: int) -> None:
     """Bound the ids of this PID namespace, where the kernel allows it: a fork bomb then ends by itself, even root's."""
-    try:
-        with open("/proc/sys/kernel/pid_max", "w") as file:
-            file.write(str(max(most, 301)))  # the kernel takes no less than 301
-    except OSError:  # RLIMIT_NPROC and the referee's own count remain
-        pass
+    with suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:  # else RLIMIT_NPROC and the referee's count
+        file.write(str(max(most, 301)))  # the kernel takes no less than 301
 
 
 def end_descendants(pid: int, rounds: int = 50) -> None:
@@ -228,11 +214,5 @@ def end_descendants(pid: int, rounds: int = 50) -> None:
 
 
 def _end(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
