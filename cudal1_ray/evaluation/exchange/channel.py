@@ -139,8 +139,6 @@ class SharedRegion:
                 other.memory.madvise(mmap.MADV_REMOVE, start, size)
 
     def close(self) -> None:
-        try:
+        with suppress(BufferError):  # a view of it still exists; the garbage collector frees the memory
             self.memory.close()
-        except BufferError:  # a view of it still exists; the garbage collector frees the memory
-            pass
         os.close(self.fd)

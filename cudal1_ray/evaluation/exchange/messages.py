@@ -6,6 +6,7 @@ A request knows the type of its answer (`Request.answer`). Any other answer rais
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar
@@ -301,10 +302,8 @@ AnyRequest = reduce(or_, Request.__subclasses__())
 
 def read_answer(data: bytes, request: Request) -> Any:
     """Return the answer to `request`, or a Failure; raise ValueError for anything else."""
-    try:
+    with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(data, type=Failure)
-    except msgspec.MsgspecError:
-        pass
     try:
         return msgspec.json.decode(data, type=request.answer)
     except (msgspec.MsgspecError, RecursionError) as error:

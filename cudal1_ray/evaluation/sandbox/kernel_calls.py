@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+from contextlib import suppress
 
 # PyDLL keeps the interpreter lock: no other thread may run between a raw clone and its return.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -98,14 +99,10 @@ def fork_into_namespaces(flags: int) -> int:
 def drop_capabilities() -> None:
     """Drop every capability, so that none can come back through a program that is executed."""
     for capability in range(64):
-        try:
+        with suppress(OSError):  # this kernel has no such capability, or does not let this process drop it
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # this kernel has no such capability, or does not let this process drop it
-            continue
-    try:
+    with suppress(OSError):
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    except OSError:
-        pass
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     syscall("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
