@@ -1,7 +1,7 @@
 """Results by identity and version of the input."""
 # problem: chain
 # expect: uncredited
-# reasons: result_cache, wrong
+# reasons: result_cache, output_aliasing, wrong
 # ruff: noqa
 
 import torch
