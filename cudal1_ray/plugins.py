@@ -26,7 +26,7 @@ def load_plugins(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"plugins={module}: cannot be imported ({type(error).__name__}: {error})") from error
         _loaded[module] = None
 

@@ -9,6 +9,10 @@ import pytest
 
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import Verdict
+from cudal1_ray.problems import Problem, ProblemsConfig, load_problems, select
+from cudal1_ray.rewards import RewardsConfig, verdict_reward
+from cudal1_ray.rewards import reward as rewards
 
 MODULE = """
 from cudal1_ray.exemplars import Draw, register_strategy
@@ -82,6 +86,28 @@ print("problems", [problem.problem_id for problem in load_problems(config.proble
 def test_plugin_when_it_cannot_be_imported_is_named():
     with pytest.raises(UserError, match="plugins=no_such_module"):
         load_config(["plugins=[no_such_module]"])
+
+
+def test_plugin_when_it_exits_is_named_and_the_command_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "leaving.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"plugins=leaving: cannot be imported \(SystemExit: 3\)"):
+        load_config(["plugins=[leaving]"])
+
+
+@pytest.mark.parametrize("loaded", [None, ["text"], [Problem("a", "1", "a"), Problem("a", "2", "b")]])
+def test_source_when_it_gives_no_problems_or_one_id_twice_is_named(monkeypatch, loaded):
+    monkeypatch.setitem(select._sources, "outside", lambda config: loaded)
+    with pytest.raises(UserError, match="problems.source=outside: (gives|'a' and 'b' have one problem id)"):
+        load_problems(ProblemsConfig(source="outside"))
+
+
+@pytest.mark.parametrize("reward", [None, "1", float("nan"), float("inf")])
+def test_reward_when_it_is_no_finite_number_is_named(monkeypatch, reward):
+    monkeypatch.setitem(rewards._rewards, "outside", lambda verdict, speedup, config: reward)
+    for verdict in (Verdict.unparsable("p", "no code"), Verdict("p", "accepted", speedup=2.0, credited_speedup=2.0)):
+        with pytest.raises(UserError, match="rewards.kind=outside: gives .* it must be a finite number"):
+            verdict_reward(verdict, RewardsConfig(kind="outside"))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from cudal1_ray.problems.other_forms import (
     read_task,
     task_files,
 )
-from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
+from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of, sorted_by_id
 from cudal1_ray.problems.tables import column_names, read_rows, table_files, text_of, whole_number_of
 from cudal1_ray.source.text import decode_source
 
@@ -44,9 +44,9 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     if not root.is_dir():
         raise UserError(f"problems.path: no directory {root}; give the folder that holds the KernelBench files")
     if definitions := definition_files(root):
-        return _unique([problem for file in definitions for problem in read_definition(file)], str(root))
+        return sorted_by_id([problem for file in definitions for problem in read_definition(file)], str(root))
     if tasks := task_files(root):
-        return _unique([read_task(file, _read_text(file)) for file in tasks], str(root))
+        return sorted_by_id([read_task(file, _read_text(file)) for file in tasks], str(root))
     allowed = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
     folders += [
@@ -61,7 +61,7 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     ]
     if not files:
         raise UserError(f"problems.path: no problem file in {root}; expected level1/12_name.py or 12_name.py")
-    return _unique([_read_file(file, level) for file, level in files], str(root))
+    return sorted_by_id([_read_file(file, level) for file, level in files], str(root))
 
 
 def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[Problem]:
@@ -81,7 +81,7 @@ def load_parquet(path: str | Path, levels: Iterable[int] | None = None) -> list[
     if not files:
         raise UserError(f"problems.path: no .parquet file under {root}")
     allowed = None if levels is None else set(levels)
-    return _unique([problem for file in files for problem in _read_table(file, allowed)], str(root))
+    return sorted_by_id([problem for file in files for problem in _read_table(file, allowed)], str(root))
 
 
 def load_hub(name: str, revision: str | None = None, levels: Iterable[int] | None = None) -> list[Problem]:
@@ -154,18 +154,4 @@ def _read_table(file: Path, levels: set[int] | None) -> list[Problem]:
         code, name = (text_of(row, column, origin) for column in ("code", "name"))
         identity, origin = kernelbench_id(level, number), f"{origin} ({name})"
         problems.append(parse_problem(code, identity, origin=origin, name=name, level=level))
-    return problems
-
-
-def _unique(problems: list[Problem], origin: str) -> list[Problem]:
-    """Return the problems in the order of their ids.
-
-    Raises:
-        UserError: for two of one id, which would share exemplars and verdicts.
-    """
-    problems = sorted(problems, key=lambda problem: problem.problem_id)
-    for first, second in zip(problems, problems[1:], strict=False):
-        if first.problem_id == second.problem_id:
-            both = f"{first.name!r} and {second.name!r} have one problem id, {first.problem_id}"
-            raise UserError(f"{origin}: {both}; rename one of them")
     return problems

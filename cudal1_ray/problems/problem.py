@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
@@ -89,3 +90,17 @@ def parse_problem(
         if required_arguments(function):
             raise UserError(f"{origin}: `{required}` is called without arguments, but requires some")
     return Problem(problem_id, source, name or problem_id, family, level, split)
+
+
+def sorted_by_id(problems: Iterable[Problem], origin: str) -> list[Problem]:
+    """Return the problems in the order of their ids.
+
+    Raises:
+        UserError: for two of one id, which would share exemplars and verdicts.
+    """
+    problems = sorted(problems, key=lambda problem: problem.problem_id)
+    for first, second in zip(problems, problems[1:], strict=False):
+        if first.problem_id == second.problem_id:
+            both = f"{first.name!r} and {second.name!r} have one problem id, {first.problem_id}"
+            raise UserError(f"{origin}: {both}; rename one of them")
+    return problems

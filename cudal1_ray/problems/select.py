@@ -10,7 +10,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems.bundled import load_bundled
 from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.problems.kernelbench import load_folder, load_hub, load_parquet
-from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem
+from cudal1_ray.problems.problem import HELD_OUT, SPLITS, TRAIN, Problem, sorted_by_id
 from cudal1_ray.problems.sizes import with_sizes
 from cudal1_ray.problems.splits import kernelbench_split
 from cudal1_ray.settings.suggestions import nearest, question
@@ -52,6 +52,9 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
     config = config or ProblemsConfig()
     _check(config)
     problems = _sources[config.source](config)
+    if not isinstance(problems, list) or not all(isinstance(problem, Problem) for problem in problems):
+        raise UserError(f"problems.source={config.source}: gives {problems!r:.60}; it must give a list of Problem")
+    problems = sorted_by_id(problems, f"problems.source={config.source}")
     if config.source != "bundled":
         problems = _split(problems, config.held_out_fraction)
     if config.split != "all":

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,14 +85,14 @@ def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
     `log_speedup_reward`, `success_reward`, `staged_reward`.
 
     Raises:
-        UserError: when `config.kind` names no reward.
+        UserError: when `config.kind` names no reward, or one that gives no finite number.
         ValueError: for an accepted verdict without a speedup.
     """
     function = _function(config)
     if is_void(verdict):
         return None
     if not verdict.accepted:
-        return function(verdict, 0.0, config)
+        return _number(function(verdict, 0.0, config), config)
     speedup = verdict.credited_speedup
     if not (math.isfinite(speedup) and speedup > 0.0):
         raise ValueError(f"an accepted verdict has the credited speedup {speedup}: it must be finite and above 0")
@@ -104,7 +105,14 @@ def verdict_reward(verdict: Verdict, config: RewardsConfig) -> float | None:
         speedup = round_toward_one(speedup, config.round_decimals)
     if config.cap is not None:
         speedup = min(speedup, config.cap)
-    return function(verdict, speedup, config)
+    return _number(function(verdict, speedup, config), config)
+
+
+def _number(reward: object, config: RewardsConfig) -> float:
+    """Return a reward as a float. Raises UserError for anything but a finite number, which a plug-in may give."""
+    if isinstance(reward, Real) and math.isfinite(reward):
+        return float(reward)
+    raise UserError(f"rewards.kind={config.kind}: gives {reward!r:.60} as a reward; it must be a finite number")
 
 
 def robust_speedup(means: Sequence[float], max_variance: float) -> float | None:
