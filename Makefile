@@ -7,7 +7,8 @@ SHELL := /bin/bash
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 GPU    ?= $(if $(wildcard $(VENV)/.installed-gpu),1)
-PYTHON ?= $(if $(GPU),python3.12,python3.11)
+# Interpreters to try, in this order.
+PYTHON ?= $(if $(GPU),,python3.11) python3.12 python3
 # A lock for CPU machines and one for GPU machines. Everything in each was seen to work together; --no-deps keeps out what
 # vLLM's metadata asks for beside it (on a CPU: CUDA builds of torchvision, torchaudio and triton, which break imports).
 LOCK   := requirements/$(if $(GPU),gpu,cpu).lock.txt
@@ -28,9 +29,10 @@ setup: $(STAMP)  ## the virtual environment, nothing else; GPU=1: for NVIDIA GPU
 
 $(STAMP): $(LOCK) pyproject.toml
 	@rm -f $(STAMP)
-	@py=$$(command -v $(PYTHON) || command -v python3 || true); \
-	  [ -n "$$py" ] && "$$py" -c 'import sys; sys.exit(not (3, $(if $(GPU),12,11)) <= sys.version_info[:2] < (3, 13))' \
-	  || { echo "setup: Python $(if $(GPU),3.12,3.11 or 3.12) is needed; say where: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 2; }; \
+	@for py in $(PYTHON) none; do "$$py" -c 'import sys; sys.exit(not (3, $(if $(GPU),12,11)) <= sys.version_info[:2] < (3, 13))' \
+	    2>/dev/null && break; done; \
+	  [ "$$py" != none ] \
+	  || { echo "setup: Python $(if $(GPU),3.12,3.11 or 3.12) is needed; say where: make $(MAKECMDGOALS)$(if $(GPU), GPU=1) PYTHON=/path/to/python" >&2; exit 2; }; \
 	  [ -z "$(GPU)" ] || command -v nvidia-smi >/dev/null || echo "setup: no nvidia-smi here; the packages are installed all the same" >&2; \
 	  [ -x $(BIN)/python ] || "$$py" -m venv $(VENV)
 	@echo "setup: installing $(LOCK) into $(VENV), about $(if $(GPU),9,3) GB, some minutes the first time"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import zipfile
 
+import pytest
+
 
 def test_wheel_when_installed_outside_the_checkout_works(repository, tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
@@ -38,3 +40,25 @@ def test_wheel_when_installed_outside_the_checkout_works(repository, tmp_path):
         text=True,
     )
     assert done.stdout.strip() == "works 5", done.stderr
+
+
+def set_up(repository, tmp_path, *settings):
+    command = ["make", "setup", f"VENV={tmp_path / 'venv'}", *settings]
+    return subprocess.run(command, cwd=repository, env={**os.environ, "GPU": ""}, capture_output=True, text=True)
+
+
+def test_set_up_when_an_interpreter_does_not_run_takes_the_next(repository, tmp_path):
+    shim, interpreter = tmp_path / "python3.11", tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\necho 'no version is selected' >&2\nexit 127\n")
+    interpreter.write_text(f'#!/bin/sh\n[ "$1" != -m ] || {{ echo "$0 $*" >>{tmp_path}/asked; exit 3; }}\n')
+    for file in (shim, interpreter):
+        file.chmod(0o755)
+    assert set_up(repository, tmp_path, f"PYTHON={shim} {interpreter}").returncode == 2
+    assert (tmp_path / "asked").read_text() == f"{interpreter} -m venv {tmp_path / 'venv'}\n"
+
+
+@pytest.mark.parametrize(("settings", "version"), [((), "3.11 or 3.12"), (("GPU=1",), "3.12")])
+def test_set_up_when_no_interpreter_suits_says_what_to_give(repository, tmp_path, settings, version):
+    done = set_up(repository, tmp_path, *settings, f"PYTHON={tmp_path / 'none-here'}")
+    command = " ".join(["make setup", *settings, "PYTHON=/path/to/python"])
+    assert done.stderr.splitlines()[0] == f"setup: Python {version} is needed; say where: {command}"
