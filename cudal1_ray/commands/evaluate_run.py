@@ -57,12 +57,13 @@ def evaluate_run(run: str, out: str | None, config: Config, *, over_ray: bool = 
         scores = [score_level(level, problems, verdicts.rows) for level in levels]
     scores = [score for score in scores if score["evaluated"]]
     report = {"run": folder.name, "against": config.evaluation.against, "levels": scores}
-    write_report_file(score_file, json.dumps(report, indent=2) + "\n")
     report_skipped(skipped, console)
     if as_json:
         print(json.dumps(report | {"skipped": len(skipped)}))
     else:
         print_table(console, score_table(scores))
+    write_report_file(score_file, json.dumps(report, indent=2) + "\n")  # what is printed is seen where this fails
+    if not as_json:
         console.print(f"verdicts: {verdict_file}, scores: {score_file}", soft_wrap=True, markup=False, highlight=False)
     return 0
 

@@ -91,3 +91,8 @@ def test_evaluate_run_when_stopped_scores_the_folder_and_goes_on(tmp_path, capsy
     assert main(command) == 0
     files = f"verdicts: {run / 'cudal1_verdicts.jsonl'}, scores: {run / 'cudal1_scores.json'}"
     assert capsys.readouterr().out.splitlines()[-1] == files
+    (run / "cudal1_scores.json").unlink()
+    (run / "cudal1_scores.json").mkdir()  # as a folder that cannot be written: the scores are seen all the same
+    assert main(command) == 2
+    printed = capsys.readouterr()
+    assert "fast_1" in printed.out and "cannot write" in printed.err
