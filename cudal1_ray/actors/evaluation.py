@@ -41,11 +41,13 @@ class EvaluatorActor(FleetMember):
     """Owns one device (`num_gpus=1` where there are any); with `slots` > 1 as many evaluators take turns on it."""
 
     def __init__(self, config: EvaluationConfig):
-        with imported_to_stay():
-            from cudal1_ray.evaluation import Evaluator
-            from cudal1_ray.evaluation.pool import EvaluatorPool
-
         pooled = config.slots > 1
+        with imported_to_stay():
+            if pooled:
+                from cudal1_ray.evaluation.pool import EvaluatorPool
+            else:
+                from cudal1_ray.evaluation import Evaluator
+
         self._evaluator: Evaluator | EvaluatorPool = EvaluatorPool(config) if pooled else Evaluator(config)
         self._threads = ThreadPoolExecutor(config.in_flight if pooled else 1)
         self._working: dict[Future[Verdict], tuple[str, float]] = {}  # work id, when it is overdue

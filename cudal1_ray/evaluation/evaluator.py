@@ -17,7 +17,7 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.hardware import device_name, one_thread, prepared
-from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, ServerDied
+from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour, ServerDied
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom
 from cudal1_ray.evaluation.opening.open_problems import OpenProblems
@@ -26,6 +26,7 @@ from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.screening.construction import Screening
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.sharing.cores import shared_cores
+from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
 from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
 from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash

@@ -32,10 +32,12 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
 def require_device(device: str) -> None:
     """Raise UserError when `cpu`, `cuda` or `cuda:N` is not available here."""
     kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return
     import torch
 
-    count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
-    if kind == "cuda" and int(index or 0) >= count:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(index or 0) >= count:
         devices = "no CUDA device" if not count else "one CUDA device" if count == 1 else f"{count} CUDA devices"
         instead = f"a device below cuda:{count}" if count else "evaluation=cpu, or --device cpu of `cudal1 evaluate`"
         raise UserError(f"evaluation.device={device}: PyTorch sees {devices} here; use {instead}")

@@ -17,11 +17,9 @@ from typing import Any
 
 from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.compiling.compiler import Compiler
 from cudal1_ray.evaluation.config import EvaluationConfig
-from cudal1_ray.evaluation.evaluator import Evaluator
 from cudal1_ray.evaluation.hardware import device_name, prepared
-from cudal1_ray.evaluation.opening.session import session_key
+from cudal1_ray.evaluation.opening.keys import session_key
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sharing.cores import leave_measuring_cores, measuring_cores
@@ -29,17 +27,24 @@ from cudal1_ray.evaluation.sharing.schedule import PATIENCE_S, Schedule, Work
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
+from cudal1_ray.uncollected import imported_to_stay
 
 _served: Any = None  # what this process serves, where it is a worker
 
 
 def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # comparing needs one queue, see `ForkServer.spawn`
+    with imported_to_stay():
+        from cudal1_ray.evaluation.evaluator import Evaluator  # torch comes in here: the pool's own process needs none
+
     _serve(lambda: Evaluator(config, turns_file=turns_file, measuring_cores=cores, stored=stored.send), cores)
 
 
 def _open_compiler(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
     os.nice(10)
+    with imported_to_stay():
+        from cudal1_ray.evaluation.compiling.compiler import Compiler
+
     _serve(lambda: Compiler(config), cores)
 
 

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS, HACKS, POLICY, describe
 from cudal1_ray.evaluation.verdict import ProcessPair, Verdict
@@ -44,8 +46,9 @@ def test_verdict_when_of_an_earlier_version_is_read_with_defaults():
     assert Verdict.from_dict(written) == Verdict("p", "accepted")
 
 
-def test_configuration_and_verdict_when_imported_load_no_torch():
-    code = "import sys, cudal1_ray.evaluation as e; e.EvaluationConfig(); print('torch' in sys.modules)"
+@pytest.mark.parametrize("module", ["", ".pool"])
+def test_package_when_imported_where_nothing_is_evaluated_loads_no_torch(module):
+    code = f"import sys, cudal1_ray.evaluation{module} as e; e.EvaluationConfig(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 

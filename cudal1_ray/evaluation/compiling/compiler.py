@@ -21,7 +21,8 @@ from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Build
 from cudal1_ray.evaluation.hardware import visible_architecture
-from cudal1_ray.evaluation.host.handles import ATTEMPTS, ForkServer, Misbehaviour, NoAnswer, ServerDied
+from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
+from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
 from cudal1_ray.source.parsing import parse
 
 # Version of the format of a cache's entries.

@@ -31,10 +31,6 @@ class ServerDied(Exception):
     """The fork server ended: the evaluator's fault, never the candidate's."""
 
 
-# Most attempts at one candidate when the evaluator's own processes die.
-ATTEMPTS = 3
-
-
 class Misbehaviour(Exception):
     """A contestant failed; `reason` is a name of reasons.py."""
 

@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
+from cudal1_ray.evaluation.opening.keys import session_key
 from cudal1_ray.evaluation.opening.maker_requests import NeedsRoom, open_problem
 from cudal1_ray.evaluation.opening.references import Machinery, References
-from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession, session_key
+from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
 from cudal1_ray.evaluation.opening.store import SessionStore
 from cudal1_ray.problems import Problem
 

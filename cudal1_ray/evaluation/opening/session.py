@@ -14,8 +14,6 @@ from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Opened, Traits
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from cudal1_ray.evaluation.exchange.variant import Variant
-from cudal1_ray.evaluation.verdict import candidate_hash
-from cudal1_ray.problems import Problem
 
 HANDED_CALLS, HANDED_WINDOWS = 8, 2  # calls in a row that only the referee times, and windows of each large output
 # Most windows of a tensor that are compared in one call, unless a trial has more.
@@ -223,8 +221,3 @@ def device_settings(config: EvaluationConfig) -> DeviceSettings:
 def resets_tf32(config: EvaluationConfig) -> bool:
     """Return whether TF32 is switched off before calls; never against a baseline that uses it itself."""
     return config.rules.tf32 == "reset" and config.against != "tuned_eager"
-
-
-def session_key(problem: Problem | ProblemSession) -> str:
-    """Return the key of a problem's text: whatever an evaluator keeps open belongs to one key alone."""
-    return f"{problem.problem_id}:{candidate_hash(problem.source)}"

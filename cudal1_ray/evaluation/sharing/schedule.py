@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from cudal1_ray.evaluation.host.handles import ATTEMPTS
-
+# Most attempts at one candidate when the evaluator's own processes die.
+ATTEMPTS = 3
 # Seconds for which candidates wait for their problem's first one, which may hang; openings take up to 15 s.
 PATIENCE_S = 20.0
 # Seconds after which a waiting candidate is due, whatever another order would save.
