@@ -122,7 +122,9 @@ def _key(key_file: str) -> str:
         return ""
     try:
         return Path(key_file).read_text().split()[0]
-    except (OSError, IndexError, UnicodeDecodeError):
+    except OSError as error:
+        raise UserError(f"--key-file {key_file}: {error.strerror}; name the file that holds the API key") from None
+    except (IndexError, UnicodeDecodeError):
         raise UserError(f"--key-file {key_file}: holds no key; `cudal1 serve --add-key NAME` prints one") from None
 
 

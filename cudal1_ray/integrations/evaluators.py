@@ -76,8 +76,8 @@ class LocalEvaluator:
 def _check_script() -> None:
     """Refuse a script that would run again in each process that imports it.
 
-    Python's multiprocessing has each new process import the script: without that, all of it would run again there,
-    reach its own evaluator, and end there with an error that a reward shows as void.
+    Python's multiprocessing has each new process import the script. One without a guard runs again there, reaches its
+    own evaluator, and ends there with an error that a reward shows as void.
 
     Raises:
         UserError: naming the script.

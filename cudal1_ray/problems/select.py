@@ -49,6 +49,9 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
     Raises:
         UserError: on a wrong field, a missing file, a file that is no problem, or when nothing is left.
     """
+    if config is not None and type(config) is not ProblemsConfig:
+        advice = "a ProblemsConfig, such as ProblemsConfig(source='folder', path='problems')"
+        raise UserError(f"load_problems: {config!r:.60} is no configuration; give {advice}")
     config = config or ProblemsConfig()
     _check(config)
     problems = _sources[config.source](config)

@@ -109,7 +109,7 @@ def test_completions_without_a_program_are_named_when_no_candidate_was_tried(com
         (lambda a: [*a, *MODULE_ARGUMENTS, "optimize.rounds=1000"], "rounds=1000: must be above 0 and at most"),
         (lambda a: [a[0], a[1] + "x", *a[2:]], "No such file"),
         (lambda a: [*a[:4], "--key-file", a[1], *MODULE_ARGUMENTS], "API key"),
-        (lambda a: [*a[:4], "--key-file", "missing", *MODULE_ARGUMENTS], "holds no key"),
+        (lambda a: [*a[:4], "--key-file", "missing", *MODULE_ARGUMENTS], "missing: No such file"),
         (lambda a: [*a[:3], "http://127.0.0.1:9", *MODULE_ARGUMENTS], "is `cudal1 serve` running"),
         (lambda a: [*a[:3], "no address", *MODULE_ARGUMENTS], "--server no address"),
     ],

@@ -85,6 +85,12 @@ def test_selection_when_nothing_is_left_is_an_error(numbered):
         load_problems(config)
 
 
+@pytest.mark.parametrize("config", ["problems", Path("problems"), {"path": "problems"}])
+def test_problems_when_loaded_from_no_configuration_are_refused_with_how_to(config):
+    with pytest.raises(UserError, match="load_problems: .* ProblemsConfig\\(source='folder', path='problems'\\)"):
+        load_problems(config)
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_problem_presets_when_merged_fit_the_schema(preset):
     merged = OmegaConf.merge(OmegaConf.structured(ProblemsConfig), OmegaConf.load(preset))
