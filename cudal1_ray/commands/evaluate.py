@@ -24,7 +24,7 @@ from cudal1_ray.commands.evaluate_manifest import evaluate_manifest
 from cudal1_ray.commands.evaluate_run import evaluate_run
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.hardware import require_device
 from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
@@ -35,6 +35,7 @@ from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.rewards import is_void
 from cudal1_ray.settings.suggestions import nearest, question
 from cudal1_ray.source.text import decode_source
+from cudal1_ray.uncollected import imported_to_stay
 
 # Sections of the settings that this command reads, whatever is evaluated.
 _READ = frozenset({"evaluation", "plugins", "recipe"})
@@ -279,6 +280,9 @@ def _other_baselines(
 
 
 def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str) -> Verdict:
+    with imported_to_stay():
+        from cudal1_ray.evaluation import Evaluator  # torch comes in here; the owner of a pool needs none
+
     timing = replace(config.timing, device_alone=True)  # a single candidate leaves time for it
     with Evaluator(replace(config, against=against, timing=timing)) as evaluator:
         return evaluator.evaluate(problem, code)
