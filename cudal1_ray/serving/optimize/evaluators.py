@@ -11,12 +11,13 @@ import threading
 from dataclasses import replace
 
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.evaluation import EvaluationConfig, Evaluator, Verdict
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import check_baseline
 from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.evaluation.rules import SameOperations
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
+from cudal1_ray.uncollected import imported_to_stay
 
 
 class Evaluators:
@@ -74,8 +75,12 @@ class Evaluators:
         return "; ".join(sorted(set(facts["gpus"].split("; "))))
 
     def _aside(self, config: EvaluationConfig, problem: Problem, code: str) -> Verdict:
-        with self._beside, Evaluator(config, turns_file=self._turns_file) as evaluator:
-            return evaluator.evaluate(problem, code)
+        with self._beside:
+            with imported_to_stay():
+                from cudal1_ray.evaluation import Evaluator  # torch comes in here: what else is done here needs none
+
+            with Evaluator(config, turns_file=self._turns_file) as evaluator:
+                return evaluator.evaluate(problem, code)
 
     def close(self) -> None:
         """End every process; calling it twice is fine."""
