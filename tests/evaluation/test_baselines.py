@@ -57,6 +57,13 @@ def test_baseline_when_its_file_fails_is_the_references_fault(tmp_path):
     verdict = _evaluate_against(tmp_path / "own.py", "raise RuntimeError('no such layout')")
     assert verdict.reasons == ("reference_error",)
     assert "no such layout (line 5 of baseline.py)" in verdict.detail
+    assert f"the baseline {tmp_path}/own.py: " in verdict.detail
+
+
+def test_baseline_when_it_gives_something_else_blames_no_candidate(tmp_path):
+    verdict = _evaluate_against(tmp_path / "own.py", "return lambda *given: 2 * model(*given)")
+    assert verdict.reasons == ("reference_error",)
+    assert f"the baseline {tmp_path}/own.py: wrong_output: it gives something else" in verdict.detail
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from cudal1_ray.evaluation.baselines import is_file
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.observation import observe
-from cudal1_ray.evaluation.correctness.trials import ask_trial, first_turn
+from cudal1_ray.evaluation.correctness.trials import ask_trial, compare_call, first_turn
 from cudal1_ray.evaluation.exchange.messages import Lock
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
@@ -96,7 +97,8 @@ class References:
             return self._start(session, self._process if lent else None, streams)
         except Misbehaviour as error:
             if kept is None and not lent:
-                raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
+                whose = f"the baseline {self._config.against}: " if is_file(self._config.against) else ""
+                raise ProblemFault("reference_error", f"{whose}{error.reason}: {error.detail}") from None
         if kept is not None:
             kept.close()
         return self.take(session, fresh=True, streams=streams)  # earlier problems may have spoilt the shared process
@@ -177,6 +179,8 @@ class References:
             answered = ask_trial(reference, own, request, self._machinery.chance, briefly=True, turn=turn)
             if request.drawn is not None and not own.mutated and answered.inputs != own.values:
                 raise Redrawn
+            if is_file(config.against) and (wrong := compare_call(answered, own, config)) is not None:
+                raise Misbehaviour(wrong.reason, f"it gives something else than the reference: {wrong.detail}")
             with self._machinery.turns.beside_others():  # a compiled one takes longer, mostly on the CPU
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:
