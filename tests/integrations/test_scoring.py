@@ -46,7 +46,7 @@ def test_remote_evaluator_when_there_is_no_server_names_the_address():
 
 def test_local_evaluator_when_the_script_would_run_again_in_its_processes_is_refused(tmp_path, monkeypatch):
     (tmp_path / "script.py").write_text("reward = 1\n")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     with (
         CompletionScorer(device="cpu") as scorer,
         pytest.raises(UserError, match="script.py: .* under `if __name__ == '__main__':`"),
