@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -30,6 +31,21 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.uncollected import imported_to_stay
 
 _served: Any = None  # what this process serves, where it is a worker
+
+
+class _Process(SpawnProcess):
+    """A worker to be, which no interrupt reaches before it can ignore them: its imports take seconds."""
+
+    def start(self) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    Process = _Process
 
 
 def _open(config: EvaluationConfig, turns_file: str, cores: Sequence[int], stored: Connection) -> None:
@@ -54,6 +70,7 @@ def _serve(make: Callable[[], Any], spared: Sequence[int]) -> None:
     """
     global _served
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     owner = multiprocessing.parent_process()
     assert owner is not None
     sentinel = owner.sentinel
@@ -139,8 +156,7 @@ class EvaluatorPool(Closable):
                 self._change.notify_all()
 
     def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
+        return ProcessPoolExecutor(count, _Context(), initializer=opener, initargs=(self.config, *self._shared))
 
     def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
         """Return what `Evaluator.evaluate` does; several threads may call it at once."""

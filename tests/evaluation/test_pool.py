@@ -14,7 +14,7 @@ from evaluator_settings import quick_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation.pool import EvaluatorPool, _in_turn
+from cudal1_ray.evaluation.pool import EvaluatorPool, _Context, _in_turn
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sharing.schedule import Work
 from cudal1_ray.evaluation.verdict import candidate_hash
@@ -44,6 +44,16 @@ def test_slots_when_they_take_turns_evaluate_rightly(pool):
     }  # fmt: skip
     assert verdicts["good"].credited_speedup > 0 and not verdicts["good"].degenerate
     assert verdicts["zeros"].degenerate and verdicts["zeros"].credited_speedup == 0.0
+
+
+def test_worker_when_it_starts_is_reached_by_no_interrupt(tmp_path):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    worker = _Context().Process(target=os.system, args=(f"grep SigBlk /proc/$PPID/status >{tmp_path}/blocked",))
+    worker.start()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    worker.join()
+    blocked = int((tmp_path / "blocked").read_text().split()[1], 16)
+    assert blocked & 1 << (signal.SIGINT - 1)
 
 
 def test_pool_when_a_problem_can_be_read_hears_it_before_the_first_candidate_is_done(pool, monkeypatch):
