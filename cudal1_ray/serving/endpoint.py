@@ -66,7 +66,7 @@ class EndpointDeployment:
         self._routes.include_router(evaluate_router(evaluator))
         self._routes.include_router(weights_router(self._coordinator, config.weights))
         for path in HEALTH_PATHS:
-            self._routes.add_api_route(path, self._health, methods=["GET"], include_in_schema=False)
+            self._routes.add_api_route(path, self._health, methods=["GET", "HEAD"], include_in_schema=False)
         self._routes.add_api_route("/metrics", self._metrics_page, methods=["GET"], include_in_schema=False)
         mount_page(self._routes, config)
         describe(self._routes)

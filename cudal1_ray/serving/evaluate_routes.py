@@ -32,7 +32,10 @@ class EvaluateRequest(BaseModel):
     candidate: str = Field(min_length=1, max_length=MAX_CHARACTERS, description="a file that defines ModelNew")
     problem_id: str = Field(default="problem", max_length=120, description="its name in the verdict")
     best_speedup: float = Field(
-        default=0.0, ge=0.0, description="the problem's best so far; a candidate far beyond it is measured again"
+        default=0.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="the problem's best so far; a candidate far beyond it is measured again",
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.integrations.evaluators import RemoteEvaluator
 from cudal1_ray.problems import parse_problem
+from cudal1_ray.serving.evaluate_routes import EvaluateRequest
 from tests.integrations.conftest import FAST, PROBLEM
 from tests.integrations.evaluate_server import EvaluateServer
 
@@ -29,6 +31,12 @@ def test_remote_evaluator_when_asked_for_several_returns_verdicts_in_order(serve
 def test_evaluate_route_when_a_text_is_no_problem_answers_400_in_openai_form(server):
     answer = httpx.post(f"{server.url}/v1/evaluate", json={"problem": "x = 1", "candidate": FAST})
     assert answer.status_code == 400 and "Model" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("best", [float("inf"), float("nan"), -1.0])
+def test_evaluate_request_when_the_best_speedup_is_none_is_refused(best):
+    with pytest.raises(ValidationError, match="best_speedup"):
+        EvaluateRequest(problem=PROBLEM, candidate=FAST, best_speedup=best)
 
 
 def test_remote_evaluator_when_the_server_refuses_passes_its_reason_on(server):

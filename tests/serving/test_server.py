@@ -149,6 +149,7 @@ def test_health_and_metrics_when_asked_for_are_there(server, client):
     for path in ("/healthz", "/health"):
         answer = httpx.get(server.url + path)
         assert answer.status_code == 200 and answer.json()["status"] == "ok", path
+        assert httpx.head(server.url + path).status_code == 200, path
     page = httpx.get(f"{server.url}/metrics").text
     assert 'cudal1_requests_total{route="/v1/completions",status="200"}' in page
     assert "vllm:generation_tokens_total" in page
