@@ -10,7 +10,7 @@ import pytest
 from problems_for_tests import problem, renamed
 from rich.console import Console
 
-from cudal1_ray.commands.evaluate import verdict_table
+from cudal1_ray.commands.verdict_tables import verdict_table
 from cudal1_ray.evaluation import TimingConfig
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.scrutiny.confirmation import (
