@@ -36,11 +36,12 @@ def quick_config(**changes) -> EvaluationConfig:
     return config
 
 
-def ungated_config() -> EvaluationConfig:
-    """Return `quick_config` without the static gate, for candidates that must earn no credit: all are measured,
-    whatever operators they run, and an apparent gain must show in fresh processes as well, however small it is.
+def ungated_config(*, quick: bool = True) -> EvaluationConfig:
+    """Return `quick_config`, or else what `cudal1 evaluate` measures with, without the static gate, for candidates that
+    must earn no credit: all are measured, whatever operators they run, and an apparent gain must show in fresh
+    processes as well, however small it is.
     """
-    config = quick_config()
+    config = quick_config() if quick else EvaluationConfig()
     config.check.static_gate = False
     config.rules.same_operations = "measure"
     config.timing.remeasure_above = 1.05

@@ -146,6 +146,9 @@ def test_sample_when_evaluated_without_the_gate_earns_nothing_and_harms_no_later
     if name.startswith(WRITERS) and not keeps_files(evaluator):
         pytest.skip("it would write to this machine's own files: nothing keeps them here")
     verdict = evaluator.evaluate(sample_problem, code)
+    if verdict.credited_speedup > sample.most:  # a few short batches on a busy machine: what users run decides
+        with Evaluator(ungated_config(quick=False)) as thorough:
+            verdict = thorough.evaluate(sample_problem, code)
     _hold(sample, verdict)
     if name.startswith(WRITERS):  # its second evaluation starts from unchanged files
         again = evaluator.evaluate(sample_problem, code)
