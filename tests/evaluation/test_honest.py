@@ -144,17 +144,17 @@ def test_trials_when_rows_sum_to_one_leave_out_shifts_that_break_it(evaluator):
 
 def test_problem_is_not_degenerate_when_weights_make_its_output_zero(monkeypatch):
     """It is opened with other weights; a problem whose output is constant with all that were tried stays degenerate."""
-    opened, noughts = [], 2
+    opened, constant_draws = [], 2
 
     def by_chance(self, trials):
         opened.append([float(trial.expected[0].truth.double().sum()) for trial in trials])
-        return len(opened) <= noughts
+        return len(opened) <= constant_draws
 
     monkeypatch.setattr(maker_requests._Opening, "_degenerate", by_chance)
     with Evaluator(quick_config()) as evaluator:
         assert not evaluator._problems.session(problem("loss"), has_room=True).degenerate
-        assert len({tuple(sums) for sums in opened}) == len(opened) == noughts + 1  # no weights were drawn twice
-        noughts = 1000
+        assert len({tuple(sums) for sums in opened}) == len(opened) == constant_draws + 1  # no weights were drawn twice
+        constant_draws = 1000
         assert evaluator.evaluate(
             problem("chain"), next(sample.code for sample in SAMPLES if sample.name == "optional_import")
         ).reasons == ("degenerate_input",)

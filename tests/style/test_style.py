@@ -153,6 +153,10 @@ def test_checked_files_when_listed_cover_every_folder_of_the_repository():
     )
 
 
+def test_checked_files_when_listed_hold_the_sources_of_the_page():
+    assert {"story.ts", "page.css", "build.mjs", "index.html"} <= {path.name for path in words.checked_files()}
+
+
 @pytest.mark.parametrize(
     "docstring",
     [

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # Parts of the repository whose text is written here; what is not listed is generated, recorded or quoted.
 FOLDERS = (".ci", "benchmarks", "conf", "cudal1_ray", "docs", "examples", "hydra_plugins", "launch", "scripts", "tests")
 FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml")
-SUFFIXES = {".py", ".md", ".yaml", ".yml", ".sh", ".sbatch", ".j2", ".toml", ".html"}
+SUFFIXES = {".py", ".md", ".yaml", ".yml", ".sh", ".sbatch", ".j2", ".toml", ".html", ".ts", ".mjs", ".css"}
 DATA = ("benchmarks/results/", "cudal1_ray/problems/bundled/", "cudal1_ray/problems/corpus/", "tests/style/")
 BUILT = ("node_modules", "static", "__pycache__")
 
@@ -46,8 +46,8 @@ CODE_WORDS = {
 }
 # Parts of names that are no nouns of the field, and roles of a play.
 NAMES = {
-    "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "somebody", "who", "whoever", "whom",
-    "workshop",
+    "anybody", "desk", "everybody", "evil", "keeper", "nobody", "nought", "noughts", "somebody", "who", "whoever",
+    "whom", "workshop",
 }  # fmt: skip
 # "Judge" is the language model that checks rewards: elsewhere nothing has the name.
 JUDGE = {"judge", "judged", "judges", "judging"}

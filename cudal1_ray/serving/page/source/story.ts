@@ -38,7 +38,7 @@ export class Story {
   checked = false; // the module itself was evaluated
   note = ""; // about the module, where there is something to know
   limitReached = ""; // which limit ended the rounds, if one did
-  private spent = 0; // seconds, as of `spentAt`
+  private spent = 0; // seconds, measured at `spentAt`
   private spentAt = 0; // seconds since 1970; 0 while nothing runs
 
   constructor(job: Job) {
