@@ -35,7 +35,7 @@ from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
 from cudal1_ray.settings import Key, bounded, check_values, find_keys
 from cudal1_ray.settings.composition import compose_settings, find_files
 from cudal1_ray.settings.origins import find_origins
-from cudal1_ray.settings.overrides import Overrides, grammar_advice
+from cudal1_ray.settings.overrides import SWEEP_ADVICE, Overrides, grammar_advice
 from cudal1_ray.settings.presets import Preset, find_presets
 from cudal1_ray.settings.suggestions import nearest_keys, question
 from cudal1_ray.training.config import (
@@ -167,7 +167,7 @@ def composing(schema: type = Config) -> Iterator[Hydra]:
         with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
             yield GlobalHydra.instance().hydra
     except OverrideParseException as error:
-        raise UserError(grammar_advice(error.override)) from None
+        raise UserError(grammar_advice(error.override, find_keys(schema))) from None
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_one_line(error, schema)) from None
 
@@ -237,9 +237,15 @@ def _with_enum_names(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value.name if isinstance(value, enum.Enum) else value for key, value in items}
 
 
+# Hydra's words for several values outside a sweep, and the override between them.
+_SEVERAL_VALUES = re.compile(r"(?:Sweep parameters|Ambiguous value for argument) '(.*)'")
+
+
 def _one_line(error: BaseException, schema: type) -> str:
     """Return the key and the reason; Hydra and OmegaConf explain over several lines, and in the cause of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if several := _SEVERAL_VALUES.match(lines[0] if lines else ""):
+        return f"{several[1]}: {SWEEP_ADVICE}"
     cause = [line.strip() for line in str(error.__cause__ or "").splitlines() if line.strip()]
     key = next((line.split(":", 1)[1].strip() for line in cause + lines if line.startswith("full_key:")), "")
     keys = find_keys(schema)

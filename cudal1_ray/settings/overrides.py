@@ -22,6 +22,7 @@ _TOO_MANY_DIGITS = re.compile(r"(?<![\d_])(?:\d_?){4301}")
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 # Most settings of a section that a message names; longer lists have a command of their own.
 _MOST_SIBLINGS = 12
+SWEEP_ADVICE = "several values make a sweep, which only `cudal1 train -m` takes"
 
 
 class Overrides:
@@ -58,8 +59,9 @@ class Overrides:
         key = left.lstrip("+")
         if key.startswith(("hydra.", "hydra/")) or left.startswith("~"):
             return override
-        if not sign:
-            raise UserError(f"{override}: a setting is given as key=value{self._suggestion(override)}")
+        if not sign or not key:
+            advice = f", `{self._command} --help {key}` explains it" if key in self._keys else self._suggestion(key)
+            raise UserError(f"{override}: a setting is given as key=value{advice}")
         group = key.partition("@")[0]
         several = len(_split(value)) > 1 or (sweep and _SWEEP_FUNCTION.fullmatch(value) is not None)
         if several and not sweep:
@@ -90,11 +92,9 @@ class Overrides:
         entry = self._keys.get(key)
         if isinstance(entry, Key) and entry.takes_list:
             return f"a list stands in brackets, '{key}=[{value}]'"
-        advice = "several values make a sweep, "
-        advice += "which needs -m" if self._command == "cudal1 train" else "which only `cudal1 train -m` takes"
         if isinstance(entry, Key) and entry.takes_text:
-            advice += f"; a text that has a comma itself needs quotes: '{key}=\"{value}\"'"
-        return advice
+            return f"{SWEEP_ADVICE}; a text that has a comma itself needs quotes: '{key}=\"{value}\"'"
+        return SWEEP_ADVICE
 
     def _check_preset(self, group: str, value: str) -> None:
         names = [preset.name for preset in self._presets[group]]
@@ -117,14 +117,17 @@ class Overrides:
         return f"; {question(names)}{others}"
 
 
-def grammar_advice(override: str) -> str:
+def grammar_advice(override: str, keys: Mapping[str, Key | Section]) -> str:
     """Return how to write a value that Hydra's grammar cannot read."""
     key, _, value = override.partition("=")
-    inner = value.strip("[]{}") if value[:1] in ("[", "{") else value
-    return (
-        f"{override}: cannot be read; a text with spaces, brackets, commas, quotes or letters beyond ASCII needs "
-        f"quotes inside the shell's, for example '{key}=[\"{inner}\"]'"
-    )
+    entry = keys.get(key.lstrip("+"))
+    if isinstance(entry, Key) and not (entry.takes_text or entry.takes_texts or entry.kind == "Any"):
+        return f"{override}: must be {entry.noun} (`cudal1 train --help {entry.path}` explains it)"
+    advice = "a text with spaces, brackets, commas, quotes or letters beyond ASCII needs quotes inside the shell's"
+    if isinstance(entry, Key) and entry.takes_texts:
+        inner = value.strip("[]")
+        advice += f", for example '{key}=[\"{inner}\"]'"
+    return f"{override}: cannot be read; {advice}"
 
 
 def _quoted(value: str) -> str:

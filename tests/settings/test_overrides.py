@@ -82,10 +82,14 @@ def test_null_when_a_text_cannot_be_null_is_refused():
     assert load_config(["problems.path=null"]).problems.path is None
 
 
-@pytest.mark.parametrize("override", ["seed=1,2", "exemplars=uniform,bucket", "evaluation.threads=1,2", "name=a,b"])
-def test_values_when_several_without_a_sweep_name_the_option_that_makes_one(override):
-    message = complaint(override)
-    assert override in message and "-m" in message
+@pytest.mark.parametrize(
+    "override",
+    ["seed=1,2", "exemplars=uniform,bucket", "evaluation.threads=1,2", "name=a,b", "seed=range(1,3)", "seed=sort(2,1)",
+     "exemplars=choice(bucket,none)", "problems.levels=range(1,3)"],
+)  # fmt: skip
+def test_values_when_several_without_a_sweep_name_the_command_that_makes_one(override):
+    advice = "several values make a sweep, which only `cudal1 train -m` takes"
+    assert complaint(override).startswith(f"{override}: {advice}")
 
 
 def test_text_when_it_has_a_comma_is_shown_in_quotes_that_work():
@@ -116,6 +120,10 @@ def test_list_when_given_is_left_to_hydra_and_its_texts_stay_as_written():
         ("contrastive=5", "cudal1 train --help contrastive"),
         ("contrastive={step: 5}", "did you mean contrastive.steps"),
         (f"seed={2**63}", "at most 63 bits"),
+        ("seed=1 # x", "seed=1 # x: must be a whole number ("),
+        ("problems.levels=[1,2", "problems.levels=[1,2: must be a list of whole numbers in brackets"),
+        ("problems.ids=[a,b", "'problems.ids=[\"a,b\"]'"),
+        ("policy.chat_template_kwargs={a: b, 'c}", "inside the shell's"),
     ],
 )
 def test_value_when_of_another_form_shows_the_one_that_is_taken(override, advice):
@@ -131,6 +139,8 @@ def test_value_when_of_another_form_shows_the_one_that_is_taken(override, advice
         ("+foo=1", "--help"),
         ("++contrastive.stepz=1", "contrastive.steps"),
         ("steps", "key=value"),
+        ("contrastive.steps", "given as key=value, `cudal1 train --help contrastive.steps` explains it"),
+        ("=3", "=3: a setting is given as key=value"),
         ("evaluation.timing.bugdet_s=3", "evaluation.timing.budget_s"),
     ],
 )
