@@ -37,6 +37,8 @@ def test_configuration_when_nothing_is_given_is_the_demo():
         ("contrastive.group_size=0", "contrastive.group_size"),
         ("name=../elsewhere", "name"),
         ("contrastive.temperature=0", "contrastive.temperature"),
+        ("learner.betas=[0.9]", "learner.betas=[0.9]: must be two numbers below 1"),
+        ("learner.betas=[0.9,1]", "learner.betas=[0.9, 1.0]: must be two numbers below 1"),
         ("nonsense", "nonsense"),
     ],
 )

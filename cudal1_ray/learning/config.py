@@ -172,5 +172,5 @@ class LearnerConfig:
             raise UserError("learner.offload_parameters: needs learner.zero_stage=3")
         if self.compile and self.zero_stage == 3:
             raise UserError("learner.compile: needs learner.zero_stage of 2 or less; 3 splits weights behind its back")
-        if len(self.betas) != 2:
-            raise UserError(f"learner.betas={self.betas}: must be two numbers")
+        if len(self.betas) != 2 or max(self.betas) >= 1:
+            raise UserError(f"learner.betas={self.betas}: must be two numbers below 1")
