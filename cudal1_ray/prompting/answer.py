@@ -18,17 +18,21 @@ _HEADER = re.compile(
     r"(performance analysis|algorithm design|code implementation)[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?\s*",
     re.IGNORECASE,
 )
-# The marks of thoughts in the spellings of open models. gpt-oss answers in the channel "final"; a decoder that drops
-# special tokens leaves "assistantfinal" of its marks.
+# The marks of thoughts in the spellings of open models: "<think>" and its like, in Seed-OSS with a prefix; "[THINK]" in
+# Magistral; "<|begin_of_thought|>" in OpenThinker; "<|START_THINKING|>" in Command A. gpt-oss answers in the channel
+# "final"; a decoder that drops special tokens leaves "assistantfinal" of its marks.
+_THOUGHT_TAG = r"(?:seed:)?(?:think|thinking|thought|reasoning)"
 _THOUGHT_MARK = (
-    r"[^\S\n]*(?:<(?:think|thinking|thought|reasoning)>"
+    rf"[^\S\n]*(?:<{_THOUGHT_TAG}>|\[think\]|<\|(?:begin_of_thought|start_thinking)\|>"
     r"|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary))"
 )
 _THOUGHT_BEGINS = re.compile(rf"^(?:{_THOUGHT_MARK})+", re.IGNORECASE | re.MULTILINE)
 # What begins a thought, or a block, from which on a mark is code.
 _THOUGHT_OR_FENCE = re.compile(rf"^(?:[ \t]*(?P<fence>`{{3}}|~{{3}})|{_THOUGHT_MARK})", re.IGNORECASE | re.MULTILINE)
 _THOUGHT_ENDS = re.compile(
-    r"</(?:think|thinking|thought|reasoning)>|<\|channel\|>final\s*<\|message\|>|assistantfinal", re.IGNORECASE
+    rf"</{_THOUGHT_TAG}>|\[/think\]|<\|end_(?:of_thought|thinking)\|>"
+    r"|<\|channel\|>final\s*<\|message\|>|assistantfinal",
+    re.IGNORECASE,
 )
 # A special token that a decoder printed at the end of the text, such as <|return|> or <|im_end|>.
 _END_TOKEN = re.compile(r"<\|\w{1,30}\|>\Z")
