@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +16,13 @@ from cudal1_ray.evaluation import measuring as measuring_module
 from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.host.timed_contestant import TimedContestant
 from cudal1_ray.evaluation.measuring import measure
+from cudal1_ray.evaluation.opening import references
 from cudal1_ray.evaluation.scrutiny import doubts
 from cudal1_ray.evaluation.scrutiny.doubts import ForeknowledgeGain, UnclockedSaving, foreknowledge_s, unseen_gain_s
 from cudal1_ray.evaluation.timing.clocks import Batch, Span
 from cudal1_ray.evaluation.timing.estimate import TimingDoubt
 from cudal1_ray.evaluation.timing.pairs import Pairs
+from cudal1_ray.evaluation.timing.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.usefixtures("warm_server")
 
@@ -118,12 +121,25 @@ def test_outputs_when_they_share_memory_are_refused_before_timing(ungated, monke
     assert verdict.reasons == ("output_aliasing",), verdict
 
 
-def test_time_alone_when_nothing_disturbs_it_is_the_references_time(evaluator, monkeypatch):
+def test_time_alone_when_batches_differ_is_that_of_the_slowest_undisturbed_one(evaluator, monkeypatch):
+    """The batches are run; what clocks show of them is scripted, in seconds of a call and beside it."""
+    clocks = [(2e-3, 1e-5), (3e-3, 1e-5), (1e-3, 1e-5), (9e-3, 2e-3)]  # another process was at work in the last
+    batches, run = [], Stopwatch.run
+
+    def run_by_script(watch, *arguments):
+        batch, fetched = run(watch, *arguments)
+        call_s, beside_s = clocks[len(batches)]
+        window = Span(batch.calls * (call_s + beside_s), 0.0, 0.0)
+        batches.append(replace(batch, times=(call_s,) * batch.calls, window=window))
+        return batches[-1], fetched
+
     session = evaluator._problems.session(problem("chain"), has_room=True)
-    monkeypatch.setattr("cudal1_ray.evaluation.opening.references._ALONE_S", 0.4)
-    session.solo_ms = 0.0
+    monkeypatch.setattr(Stopwatch, "run", run_by_script)
+    monkeypatch.setattr(references, "time", SimpleNamespace(monotonic=lambda: float(len(batches))))
+    monkeypatch.setattr(references, "_ALONE_S", float(len(clocks)))
+    monkeypatch.setattr(session, "solo_ms", 0.0)
     evaluator._references.time_alone(session)
-    assert 0.1 * session.reference_ms < session.solo_ms < 10 * session.reference_ms
+    assert len(batches) == len(clocks) and session.solo_ms == pytest.approx(3.0)
 
 
 def test_charge_when_shown_in_one_process_is_not_asked_for_in_the_next(evaluator, monkeypatch):
