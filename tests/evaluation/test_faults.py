@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.exchange.messages import Load, Screen
+from cudal1_ray.evaluation.host.handles import ContestantHandle
 from cudal1_ray.evaluation.measuring import CandidateMeasurement
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.problems import Problem
@@ -26,46 +27,66 @@ HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 SLOW_TO_IMPORT = "import time\ntime.sleep(0.6)\n" + HONEST
 
 
-def test_evaluation_when_the_fork_server_is_killed_under_it_is_repeated(evaluator):
+@pytest.fixture
+def during_import(monkeypatch):
+    """Yield a function that has an action done once, when a candidate has been asked to import: for its screening
+    (`Screen`) or with its problem open (`Load`).
+    """
+    ask, done = ContestantHandle.ask, []
+
+    def arrange(kind, action):
+        def ask_and_act(handle, message, *limits, **names):
+            if isinstance(message, kind) and getattr(message, "role", "candidate") == "candidate" and not done:
+                receive = handle.channel.receive
+
+                def received(*waiting):
+                    if not done:
+                        done.append(action())
+                    return receive(*waiting)
+
+                monkeypatch.setattr(handle.channel, "receive", received)
+            return ask(handle, message, *limits, **names)
+
+        monkeypatch.setattr(ContestantHandle, "ask", ask_and_act)
+
+    yield arrange
+    assert done, "no candidate was asked"
+
+
+def test_evaluation_when_the_fork_server_is_killed_under_it_is_repeated(evaluator, during_import):
     evaluator.evaluate(problem("chain"), HONEST)
     victim = evaluator._server.process.pid
-    timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
-    timer.start()
+    during_import(Load, lambda: os.kill(victim, signal.SIGKILL))
     verdict = evaluator.evaluate(problem("chain"), SLOW_TO_IMPORT)
-    timer.join()
     assert evaluator._server.process.pid != victim
     assert verdict.accepted, verdict
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-SLOW_FIRST_CALL = (
+ENDLESS_CALL = (
     HONEST
     + """
 
 class ModelNew(ModelNew):
-    begun = False
-
     def forward(self, x):
-        if not self.begun:
-            self.begun = True
-            import time
+        import time
 
-            time.sleep(1.5)
-        return super().forward(x)
+        time.sleep(600)
 """
 )
 
 
 def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it():
     config = quick_config()
-    config.limits.first_call_timeout_s, config.limits.plain_first_call_timeout_s = 60.0, 1.0
-    config.limits.call_timeout_s = 1.0  # limits a first call as well
     config.check.static_gate = False
     with Evaluator(config) as evaluator:
-        plain = evaluator.evaluate(problem("chain"), SLOW_FIRST_CALL)
-        assert plain.reasons == ("timeout",), plain
-        compiling = evaluator.evaluate(problem("chain"), f"# a Triton kernel would be here\n{SLOW_FIRST_CALL}")
-        assert compiling.reasons != ("timeout",), compiling
+        assert evaluator.evaluate(problem("chain"), HONEST).accepted  # opens the problem, before limits become short
+        limits = evaluator.config.limits
+        limits.first_call_timeout_s, limits.plain_first_call_timeout_s, limits.call_timeout_s = 2.0, 1.0, 0.5
+        for head, limit_s in (("", 1.0), ("# a Triton kernel would be here\n", 2.0)):
+            verdict = evaluator.evaluate(problem("chain"), head + ENDLESS_CALL)
+            assert verdict.reasons == ("timeout",), verdict
+            assert f"no end of forward within {limit_s} s" in verdict.detail
 
 
 def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
@@ -81,12 +102,13 @@ def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
 
 def test_evaluation_when_the_fork_server_was_killed_before_starts_another(evaluator):
     evaluator.evaluate(problem("chain"), HONEST)
-    os.kill(evaluator._server.process.pid, signal.SIGKILL)
-    time.sleep(0.1)
+    evaluator._server.process.kill()
+    evaluator._server.process.wait()
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-def test_verdict_when_a_contestant_is_killed_from_outside_is_not_lost(evaluator):
+@pytest.mark.parametrize("kind", [Screen, Load])
+def test_verdict_when_a_contestant_is_killed_from_outside_is_not_lost(evaluator, during_import, kind):
     evaluator.evaluate(problem("chain"), HONEST)
 
     def kill_contestants():
@@ -96,10 +118,8 @@ def test_verdict_when_a_contestant_is_killed_from_outside_is_not_lost(evaluator)
             except ProcessLookupError:
                 pass
 
-    timer = threading.Timer(0.3, kill_contestants)
-    timer.start()
+    during_import(kind, kill_contestants)
     verdict = evaluator.evaluate(problem("chain"), SLOW_TO_IMPORT)
-    timer.join()
     assert verdict.accepted or verdict.reasons == ("crash",), verdict
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
