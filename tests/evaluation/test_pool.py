@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +14,7 @@ from problems_for_tests import problem, renamed
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.pool import EvaluatorPool, _Context, _in_turn
+from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sharing.schedule import Work
 from cudal1_ray.evaluation.verdict import candidate_hash
@@ -100,19 +100,30 @@ def test_candidate_when_the_gate_refuses_it_waits_for_no_process(pool, monkeypat
         assert verdict.reasons == ("unparsable",) and verdict.degenerate is degenerate
 
 
-def test_worker_when_killed_is_replaced_and_its_candidate_evaluated(pool):
+def test_worker_when_killed_is_replaced_and_its_candidate_evaluated(pool, monkeypatch):
+    """The candidate's import never ends in the worker that is killed."""
     pool.evaluate(problem("chain"), HONEST)
-    victims = pids(pool)
-    verdicts = []
-    slow = "import time\ntime.sleep(1.0)\n" + HONEST
-    thread = threading.Thread(target=lambda: verdicts.append(pool.evaluate(problem("chain"), slow)))
-    thread.start()
-    time.sleep(0.3)
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    thread.join()
-    assert verdicts[0].accepted, verdicts
-    assert not victims <= pids(pool)
+    victims, submit = pids(pool), pool._submit
+
+    def processes() -> set[int]:
+        return {pid for victim in victims for pid in descendants(victim)}
+
+    def submit_and_kill(worker, entry, code, best):
+        if not victims:
+            return submit(worker, entry, code, best)
+        before, deadline = processes(), time.monotonic() + 60
+        future = submit(worker, entry, f"import time\ntime.sleep(600)\n{code}", best)
+        while processes() <= before:
+            assert time.monotonic() < deadline, "no process was started for the candidate"
+            time.sleep(0.01)
+        while victims:
+            os.kill(victims.pop(), signal.SIGKILL)
+        return future
+
+    monkeypatch.setattr(pool, "_submit", submit_and_kill)
+    killed = set(victims)
+    assert pool.evaluate(problem("chain"), HONEST).accepted
+    assert not victims and not killed <= pids(pool)
 
 
 def test_worker_when_it_died_idle_costs_no_attempt(pool):
@@ -120,7 +131,7 @@ def test_worker_when_it_died_idle_costs_no_attempt(pool):
     for pid in pids(pool):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not all(worker._broken for worker in begun):
         assert begun and time.monotonic() < deadline
         time.sleep(0.05)
