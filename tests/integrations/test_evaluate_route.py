@@ -29,7 +29,7 @@ def test_remote_evaluator_when_asked_for_several_returns_verdicts_in_order(serve
 
 
 def test_evaluate_route_when_a_text_is_no_problem_answers_400_in_openai_form(server):
-    answer = httpx.post(f"{server.url}/v1/evaluate", json={"problem": "x = 1", "candidate": FAST})
+    answer = httpx.post(f"{server.url}/v1/evaluate", json={"problem": "x = 1", "candidate": FAST}, timeout=60)
     assert answer.status_code == 400 and "Model" in answer.json()["error"]["message"]
 
 

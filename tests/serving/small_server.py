@@ -26,7 +26,6 @@ from cudal1_ray.serving.optimize.job_queue import JobQueue
 from cudal1_ray.serving.optimize.job_requests import JobRequests
 from cudal1_ray.serving.optimize.routes import optimize_router
 
-HEAD_TIMEOUT_S, BODY_TIMEOUT_S = 1.0, 1.0
 COSTS = {"prompts": 1, "completion_tokens": 12, "generation_s": 0.1, "evaluations": 3, "evaluation_s": 0.2}
 COUNTS = {
     "candidates": 3,
@@ -98,18 +97,14 @@ class Handle:
         return self
 
 
-class Hasty(BoundedProtocol):
-    head_timeout_s = HEAD_TIMEOUT_S
-
-
 class SmallServer:
-    """Runs until `stop`, in a thread of its own."""
+    """Runs until `stop`, in a thread of its own. `patience_s`: seconds for a request's head, and for its body."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, patience_s: float = 60.0):
         keys = KeyFile(folder / "keys.json")
         self.key = keys.add("alice")
         security = SecurityConfig(
-            str(keys.path), 1e9, 10_000, max_body_kib=64, body_timeout_s=BODY_TIMEOUT_S, request_timeout_s=30.0
+            str(keys.path), 1e9, 10_000, max_body_kib=64, body_timeout_s=patience_s, request_timeout_s=30.0
         )
         self.coordinator = Coordinator(security)
         self.results: list[Any] = [NOTHING]  # what jobs end with; the last stays
@@ -126,7 +121,8 @@ class SmallServer:
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # as the listener does
-        config = uvicorn.Config(self.middleware, lifespan="off", access_log=False, log_config=None, http=Hasty)
+        protocol = type("Protocol", (BoundedProtocol,), {"head_timeout_s": patience_s})
+        config = uvicorn.Config(self.middleware, lifespan="off", access_log=False, log_config=None, http=protocol)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._thread.start()

@@ -58,7 +58,7 @@ def test_requests_when_generated_from_the_document_break_neither_server_nor_prom
 def test_document_when_read_covers_every_route_and_refusal(small):
     import httpx
 
-    schema = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers).json()
+    schema = httpx.get(f"{small.url}/v1/openapi.json", headers=small.headers, timeout=60).json()
     assert set(schema["paths"]) == {"/v1/optimize", "/v1/optimize/{job_id}", "/v1/optimize/{job_id}/events", "/healthz"}
     for path, methods in schema["paths"].items():
         for operation in methods.values():
@@ -69,7 +69,7 @@ def test_document_when_read_covers_every_route_and_refusal(small):
     assert {"202", "400", "408", "413"} <= set(schema["paths"]["/v1/optimize"]["post"]["responses"])
     assert "404" in schema["paths"]["/v1/optimize/{job_id}"]["delete"]["responses"]
     assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
-    assert httpx.get(f"{small.url}/v1/openapi.json").status_code == 401
+    assert httpx.get(f"{small.url}/v1/openapi.json", timeout=60).status_code == 401
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ def test_weights_when_rolled_in_while_requests_stream_break_none(server):
     state = answer.json()
     assert state["policy_version"] == old_version + 1 and state["weights"] == "contrastive-000001"
     assert served(server) == (old_version + 1, "contrastive-000001")
-    assert httpx.get(f"{server.url}/healthz").json()["policy_version"] == old_version + 1
+    assert httpx.get(f"{server.url}/healthz", timeout=60).json()["policy_version"] == old_version + 1
 
     new = stream(server, PROMPT)
     assert new.token_ids != old.token_ids and new.token_ids[:20] == by_transformers(other, PROMPT, 20)
@@ -101,7 +101,7 @@ def test_run_when_it_trains_is_followed(server):
 
 
 def test_metrics_when_weights_were_updated_count_them(server):
-    page = httpx.get(f"{server.url}/metrics").text
+    page = httpx.get(f"{server.url}/metrics", timeout=60).text
     version, _ = served(server)
     assert f"cudal1_policy_version {float(version)}" in page
     assert 'cudal1_weight_updates_total{outcome="failed"} 0.0' in page

@@ -141,16 +141,16 @@ def test_routes_when_not_promised_are_not_there(server):
         assert server.get(path).status_code == 404, path
         assert server.post(path, json={}).status_code == 404, path
     assert server.get("/v1/completions").status_code == 405
-    assert httpx.get(f"{server.url}/v1/models").status_code == 401
+    assert httpx.get(f"{server.url}/v1/models", timeout=60).status_code == 401
 
 
 def test_health_and_metrics_when_asked_for_are_there(server, client):
     client.completions.create(model="tiny", prompt=PROMPT, max_tokens=2)
     for path in ("/healthz", "/health"):
-        answer = httpx.get(server.url + path)
+        answer = httpx.get(server.url + path, timeout=60)
         assert answer.status_code == 200 and answer.json()["status"] == "ok", path
-        assert httpx.head(server.url + path).status_code == 200, path
-    page = httpx.get(f"{server.url}/metrics").text
+        assert httpx.head(server.url + path, timeout=60).status_code == 200, path
+    page = httpx.get(f"{server.url}/metrics", timeout=60).text
     assert 'cudal1_requests_total{route="/v1/completions",status="200"}' in page
     assert "vllm:generation_tokens_total" in page
 
@@ -175,7 +175,7 @@ def test_server_when_bodies_are_hostile_stays_healthy(server, client):
     for answer in answers:
         assert "Traceback" not in answer.text and "site-packages" not in answer.text
         assert server.model.path not in answer.text
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert httpx.get(f"{server.url}/healthz", timeout=60).status_code == 200
     assert client.completions.create(model="tiny", prompt=PROMPT, max_tokens=3, temperature=0).choices[0].text
 
 
@@ -261,6 +261,6 @@ def test_server_when_signalled_lets_streams_end_and_no_new_request_in(server, cl
         assert list(streams) == ["length"] * count
     assert server.process.wait(timeout=400) == 0
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.url}/healthz")
+        httpx.get(f"{server.url}/healthz", timeout=60)
     log = server.log.read_text()
     assert log.rstrip().endswith("stopped") and "Traceback" not in log
