@@ -304,7 +304,7 @@ import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        time.sleep(30)
+        time.sleep(600)
     os._exit(0)
 """
         + HONEST
@@ -322,7 +322,7 @@ def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
     _require(level)
     code = (
         "import threading\n"
-        "threads = [threading.Thread(target=threading.Event().wait, args=(20,), daemon=True) for _ in range(200)]\n"
+        "threads = [threading.Thread(target=threading.Event().wait, args=(600,), daemon=True) for _ in range(200)]\n"
         "[thread.start() for thread in threads]\nprint('there', flush=True)\n[thread.join() for thread in threads]"
     )
     others = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -361,8 +361,8 @@ for _ in range(8):
     if os.fork() == 0:
         held = mmap.mmap(-1, 160 << 20)
         held.write(b"x" * (160 << 20))
-        time.sleep(60)
-time.sleep(60)
+        time.sleep(600)
+time.sleep(600)
 """
 
 
@@ -381,7 +381,7 @@ import os, time
 for number in range(24):
     with open(os.path.join(os.environ["TMPDIR"], str(number)), "wb") as file:
         file.write(b"x" * (32 << 20))
-time.sleep(60)
+time.sleep(600)
 """
 
 
