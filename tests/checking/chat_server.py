@@ -81,7 +81,7 @@ def failing(status: int, times: int, then: Behaviour) -> Behaviour:
 
 def silent(handler: ChatHandler, _: str) -> None:
     """Take the question and answer nothing for longer than any client waits, or until the server closes."""
-    handler.server.over.wait(1.5)
+    handler.server.over.wait(60)
 
 
 def dripping(handler: ChatHandler, _: str) -> None:
@@ -89,7 +89,7 @@ def dripping(handler: ChatHandler, _: str) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    for _ in range(40):
+    for _ in range(900):
         handler.wfile.write(b" ")
         handler.wfile.flush()
         if handler.server.over.wait(0.05):
