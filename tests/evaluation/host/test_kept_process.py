@@ -177,15 +177,19 @@ def test_hardware_queues_when_a_candidate_may_need_them_are_given_to_both_sides(
         assert not any(streams for _, streams in processes)
 
 
+# Takes several times as long as its reference: no noise makes it a gain, which would be looked at more closely.
+SLOWER = renamed("chain").replace(
+    "def forward(self, x):\n", "def forward(self, x):\n        for _ in range(100_000):\n            pass\n"
+)
+
+
 def roles_made(keeping, monkeypatch) -> list[str]:
     """Return the roles of the processes for one verdict, whose candidate is slower and is measured only once."""
     roles, spawn = [], ForkServer.spawn
     monkeypatch.setattr(
         ForkServer, "spawn", lambda self, *, role, **rest: roles.append(role) or spawn(self, role=role, **rest)
     )
-    start = "def forward(self, x):\n"
-    slower = renamed("chain").replace(start, f"{start}        for _ in range(1000):\n            pass\n")
-    assert keeping.evaluate(problem("chain"), slower).accepted
+    assert keeping.evaluate(problem("chain"), SLOWER).accepted
     return roles
 
 
@@ -213,7 +217,7 @@ def test_device_when_a_gain_is_confirmed_rests_before(keeping, monkeypatch):
     timing.remeasure_above, timing.remeasure_difference, timing.cool_down_s = 0.01, 9.0, 0.125
     rests, alone = [], Turns.alone
     monkeypatch.setattr(Turns, "alone", lambda self, **how: rests.append(how.get("rest_s")) or alone(self, **how))
-    verdict = keeping.evaluate(problem("chain"), renamed("chain"))
+    verdict = keeping.evaluate(problem("chain"), SLOWER)
     assert [rest_s for rest_s in rests if rest_s is not None] == [0.0, 0.0, 0.125, 0.0]
     assert verdict.accepted and verdict.confirmed_on == "same_device"
     assert len(verdict.remeasured) == 2 and verdict.credited_speedup == min(verdict.remeasured)

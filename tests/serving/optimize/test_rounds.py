@@ -19,7 +19,11 @@ from cudal1_ray.serving.optimize.winner import optimize
 PROBLEM = next(p for p in load_problems(ProblemsConfig()) if p.problem_id == "diag_matmul_1")
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, d, x):\n        "
 FAST = HEAD + "return torch.relu(d[:, None] * x) + 1.0\n"
-UNCHANGED = HEAD + "h = torch.mm(torch.diag(d), x)\n        return torch.clamp(h, min=0.0) + 1.0\n"
+# Three products where the module has one: whatever a busy machine's clocks show, it is no faster.
+SLOWER = HEAD + (
+    "a = torch.diag(d)\n        h = (torch.mm(a, x) + torch.mm(a, x) + torch.mm(a, x)) / 3\n"
+    "        return torch.clamp(h, min=0.0) + 1.0\n"
+)
 WRONG = HEAD + "return torch.relu(d[:, None] * x)\n"
 AIMS = SpeedupGoals(temperature=1.0, min_speedup=1.5, confirm=2, seed=1, include_analysis=True)
 NOTHING = PriorExemplars()
@@ -35,6 +39,7 @@ def evaluators():
     config = EvaluationConfig(live_references=1)
     config.timing.budget_s, config.timing.contestants, config.timing.most_contestants = 0.2, 1, 1
     config.timing.remeasure_above = config.timing.remeasure_over_best = 0.0  # the evaluator's own tests see to that
+    config.limits.call_timeout_s, config.limits.slowdown_limit = 60.0, 1e7  # for hangs, of which there is none here
     config.check.distributions, config.check.shape_trials = [], 0
     evaluators = Evaluators(config)
     yield evaluators
@@ -83,7 +88,7 @@ def run(script: Script, buffer: ExemplarBuffer, problem=PROBLEM, rounds=2, sampl
 
 
 def test_winner_when_it_is_faster_twice_is_returned_with_its_analysis(tmp_path, script):
-    played = script(answer(WRONG), answer(UNCHANGED), answer(FAST), answer(f"# again\n{FAST}"))
+    played = script(answer(WRONG), answer(SLOWER), answer(FAST), answer(f"# again\n{FAST}"))
     events: list[dict] = []
     result = run(played, ExemplarBuffer.open(tmp_path), events=events)
     assert result["found"] and result["code"].strip() == FAST.strip()
@@ -92,7 +97,7 @@ def test_winner_when_it_is_faster_twice_is_returned_with_its_analysis(tmp_path, 
     assert (result["candidates"], result["accepted"], result["rounds"]) == (4, 2, 2)
     assert result["costs"]["evaluations"] == 4 and result["costs"]["prompts"] == 2
     assert result["costs"]["completion_tokens"] == sum(
-        len(answer(code).split()) for code in (WRONG, UNCHANGED, FAST, f"# again\n{FAST}")
+        len(answer(code).split()) for code in (WRONG, SLOWER, FAST, f"# again\n{FAST}")
     )
     (row,) = result["baselines"]  # the configured one; it is the confirmation itself
     assert (row["baseline"], row["speedup"], row["missing"]) == ("eager", result["speedup"], "")
@@ -103,7 +108,7 @@ def test_winner_when_it_is_faster_twice_is_returned_with_its_analysis(tmp_path, 
 
 
 def test_result_when_nothing_is_faster_states_it(tmp_path, script):
-    result = run(script(answer(WRONG), "I would rather not.", answer(UNCHANGED)), ExemplarBuffer.open(tmp_path))
+    result = run(script(answer(WRONG), "I would rather not.", answer(SLOWER)), ExemplarBuffer.open(tmp_path))
     assert result["found"] is False and result["message"] == "nothing faster found"
     assert (result["candidates"], result["accepted"]) == (3, 1) and "code" not in result
     assert [row["reasons"] for row in result["tried"]] == [[], ["wrong_output"]]  # what was no answer is no candidate
@@ -127,7 +132,7 @@ def test_candidate_when_its_evaluation_is_void_is_tried_again_and_reported(tmp_p
 
 def test_job_when_interrupted_goes_on_where_it_was(tmp_path, script):
     events: list[dict] = []
-    run(script(answer(UNCHANGED), answer(FAST)), ExemplarBuffer.open(tmp_path), rounds=1, events=events)
+    run(script(answer(SLOWER), answer(FAST)), ExemplarBuffer.open(tmp_path), rounds=1, events=events)
     played = script(answer(FAST), answer(WRONG))
     result = run(played, ExemplarBuffer.open(tmp_path), rounds=2, before=[CHECKED, *events])
     assert result["found"] and result["rounds"] == 2 and result["candidates"] == 4
@@ -147,7 +152,7 @@ def test_job_when_its_time_is_used_up_returns_the_best_so_far(tmp_path, script):
 
 def test_rounds_when_tokens_are_used_up_end(tmp_path, script):
     events: list[dict] = []
-    played = script(answer(UNCHANGED), answer(WRONG), answer(FAST))
+    played = script(answer(SLOWER), answer(WRONG), answer(FAST))
     result = run(played, ExemplarBuffer.open(tmp_path), rounds=9, samples=1, max_tokens=60, events=events)
     assert result["found"] is False and 0 < result["rounds"] < 3
     assert [event["type"] for event in events].count("token_limit") == 1
@@ -156,7 +161,7 @@ def test_rounds_when_tokens_are_used_up_end(tmp_path, script):
 def test_exemplars_when_known_from_a_run_are_measured_again_and_may_win(tmp_path, script):
     """The whole way: the module is evaluated first, the winner is measured against every baseline that there is."""
     prior = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
-    played, events = script(answer(UNCHANGED)), []
+    played, events = script(answer(SLOWER)), []
     aims = SpeedupGoals(1.0, 1.5, 2, 1, True, "eager", ("eager", "tuned_eager", "cuda_graph"))
     arguments = {"rounds": 1, "samples": 1, "before": (), "aims": aims, "prior": prior, "events": events}
     result = run(played, ExemplarBuffer.open(tmp_path), **arguments)
