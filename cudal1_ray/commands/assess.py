@@ -49,7 +49,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
         overrides: other settings than the run's.
 
     Raises:
-        UserError: there is no run or policy, or a setting is wrong.
+        UserError: there is no run or policy, a setting is wrong, or another command trains or assesses the run.
     """
     from cudal1_ray.training.assessment import fixed_problems
     from cudal1_ray.training.policy_assessment import find_policy, is_assessed, questions_of, read_config
@@ -76,7 +76,8 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
         if (open_questions := [q for q in questions if not is_assessed(folder, name, q, chosen, count)])
     }
     if work:
-        _sample(folder, config, problems, work, console)
+        with folder.claimed():
+            _sample(folder, config, problems, work, console)
     print_table(console, table_of(folder))
     return 0
 

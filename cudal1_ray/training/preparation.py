@@ -55,7 +55,7 @@ def settle_adapter(config: Config) -> None:
     Raises:
         UserError: the rank given is another one, or there is no adapter.
     """
-    run = RunFolder(Path(config.runs_dir) / config.name)
+    run = RunFolder.of(config)
     latest = CheckpointStore(run.checkpoints, keep=1).latest()
     init_from = Path(config.init_from).expanduser() if config.init_from else None
     source = Path(config.policy.adapter).expanduser() if config.policy.adapter else init_from

@@ -38,6 +38,11 @@ class RunFolder:
         self.report = path / "report"
 
     @classmethod
+    def of(cls, config: Config) -> RunFolder:
+        """Return where a configuration has its run, whether or not one is there."""
+        return cls(Path(config.runs_dir) / config.name)
+
+    @classmethod
     def open(cls, config: Config) -> RunFolder:
         """Create the run's folder, or continue the one that is there.
 
@@ -48,7 +53,7 @@ class RunFolder:
             UserError: when the folder holds a run that computes something else (the first key that differs is named),
                 or cannot be written.
         """
-        run = cls(Path(config.runs_dir) / config.name)
+        run = cls.of(config)
         file = run.path / "config.yaml"
         changed: list[continuation.Change] = []
         if file.exists():
@@ -69,23 +74,23 @@ class RunFolder:
             raise UserError(f"{run.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         return run
 
-    @staticmethod
     @contextmanager
-    def claimed(config: Config) -> Iterator[None]:
-        """Keep other commands from training the run of a configuration until the block ends, however that ends.
+    def claimed(self) -> Iterator[None]:
+        """Keep other commands from training or assessing the run until the block ends, however that ends.
 
         Raises:
-            UserError: when another command trains it, or its folder cannot be written.
+            UserError: when another command does so, or the folder cannot be written.
         """
-        path = Path(config.runs_dir) / config.name
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = open(path / ".lock", "ab")  # noqa: SIM115 (closed below)
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "ab")  # noqa: SIM115 (closed below)
         except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
+            raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose another runs_dir=") from None
         with lock:
             if not claim_file(lock):
-                raise UserError(f"{path}: another command trains this run; wait for it, or give this one another name=")
+                raise UserError(
+                    f"{self.path}: another command trains or assesses this run; wait for it, or take another run"
+                )
             yield
 
     def record_problems(self, problems: Sequence[Problem]) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
@@ -62,7 +61,7 @@ def train(config: Config, command: str = "") -> int:
     check_overlap(config)
     stopper = Stopper(config.max_minutes)
     settle_adapter(config)
-    with RunFolder.claimed(config):
+    with RunFolder.of(config).claimed():
         return _train(config, problems, stopper, command)
 
 
@@ -246,7 +245,7 @@ def steps_of(config: Config, stage: str) -> int:
 
 def is_finished(config: Config) -> bool:
     """Return whether the run that `config` describes has nothing left to do."""
-    return _finished(RunFolder(Path(config.runs_dir) / config.name), config, stages_of(config))
+    return _finished(RunFolder.of(config), config, stages_of(config))
 
 
 def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:

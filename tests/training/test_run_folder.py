@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cudal1_ray.cli import main
-from cudal1_ray.config import load_config
+from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines, write_atomically
 from cudal1_ray.training.run_folder import RunFolder
@@ -63,12 +63,19 @@ def test_atomic_write_when_repeated_leaves_no_partial_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["f.json"] and (tmp_path / "f.json").read_text() == "two"
 
 
-def test_run_when_it_is_being_trained_is_refused_to_another_command(tmp_path, capsys):
+def test_run_when_another_command_works_on_it_is_refused(tmp_path, capsys):
     arguments = ["train", "name=r", f"runs_dir={tmp_path}"]
-    with RunFolder.claimed(load_config(arguments[1:])):
+    run = RunFolder(tmp_path / "r")
+    with run.claimed():
         assert main(arguments) == 2
-    assert "another command trains this run" in capsys.readouterr().err and os.listdir(tmp_path / "r") == [".lock"]
-    with RunFolder.claimed(load_config(arguments[1:])):
+    assert "another command trains or assesses this run" in capsys.readouterr().err
+    assert os.listdir(run.path) == [".lock"]
+    (run.path / "config.yaml").write_text(to_yaml(load_config(arguments[1:])))
+    with run.claimed():
+        assert main(["assess", str(run.path), "--policy", "base"]) == 2
+    assert "another command trains or assesses this run" in capsys.readouterr().err
+    assert sorted(os.listdir(run.path)) == [".lock", "config.yaml"]
+    with run.claimed():
         pass
 
 
