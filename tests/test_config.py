@@ -58,7 +58,7 @@ def test_presets_when_chosen_compose():
     presets = {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
     for number in range(max(map(len, presets.values()))):  # the next one of every group at once
         chosen = [f"{group}={names[number % len(names)]}" for group, names in presets.items()]
-        assert isinstance(load_config([*chosen, "policy.path=somewhere"]), Config), chosen
+        assert isinstance(load_config([*chosen, "policy.path=somewhere.gguf"]), Config), chosen
 
 
 RECIPES = sorted(path.stem for path in (config_dir() / "recipe").glob("*.yaml"))

@@ -13,6 +13,7 @@ from cudal1_ray.actors.causes import cause_of
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, FleetMember
 from cudal1_ray.actors.placement import actor_options
+from cudal1_ray.errors import UserError
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
 from cudal1_ray.learning.types import TrainingSequence
 from cudal1_ray.rollout import RolloutConfig
@@ -252,6 +253,8 @@ class LearnerGroup:
         except ray.exceptions.RayTaskError as error:
             import torch  # Ray has imported it to read the cause
 
+            if isinstance(error.cause, UserError):
+                raise error.cause from None  # one line, without the actor's stack
             if not isinstance(error.cause, torch.OutOfMemoryError):
                 raise
             raise LearnerLost(f"learner: {str(error.cause).partition('. GPU')[0]}; {_LESS_MEMORY}") from error

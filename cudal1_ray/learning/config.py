@@ -68,6 +68,8 @@ class PolicyConfig(PolicyEndpointConfig):
         if self.kind in ("huggingface", "gguf") and not self.path:
             what = "a model folder or hub name" if self.kind == "huggingface" else "a .gguf file"
             raise UserError(f"policy.path is empty: kind={self.kind} needs policy.path={what}")
+        if self.kind == "gguf" and not self.path.endswith(".gguf"):
+            raise UserError(f"policy.path={self.path}: kind=gguf takes a .gguf file; policy=huggingface takes a folder")
         if self.kind == "scratch":
             missing = [name for name in SHAPE if getattr(self, name) is None]
             if self.hidden_size is None or self.heads is None or missing:

@@ -43,6 +43,7 @@ def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -
     Raises:
         UserError: when there is no model there.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     from cudal1_ray.learning.attention import transformers_name
@@ -52,6 +53,8 @@ def load_policy(config: PolicyConfig, path: str, attention: str | None = None) -
     kernel = transformers_name(attention or config.attention)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(config), attn_implementation=kernel, **extra)
+    except SafetensorError as error:  # of a download that was cut short
+        raise UserError(f"policy.path={path}: its weights cannot be read ({first_line(error)})") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"policy.path={path}: {first_line(error)}") from None
     if extra:  # the weights were unpacked: nothing quantised is left to speak of

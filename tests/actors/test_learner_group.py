@@ -8,6 +8,7 @@ import torch
 
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.learner import LearnerGroup, LearnerLost, waiting_environment
+from cudal1_ray.errors import UserError
 from cudal1_ray.learning import LearnerConfig
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,12 @@ def test_learner_when_its_gpu_has_no_memory_left_is_lost_and_names_the_settings(
 def test_learner_when_its_own_code_fails_raises_that_error(group):
     with pytest.raises(ZeroDivisionError):
         group._all("train_sft", ZeroDivisionError("division by zero"))
+
+
+def test_learner_when_a_setting_is_at_fault_raises_the_line_that_names_it(group):
+    with pytest.raises(UserError) as fault:
+        group._all("train_sft", UserError("policy.path=x: no model"))
+    assert str(fault.value) == "policy.path=x: no model"
 
 
 def test_learner_when_its_process_is_gone_is_lost_with_the_cause_in_one_line(group):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -49,6 +51,7 @@ def test_policy_when_saved_is_the_same_policy(policy_folder, policy_config):
         ({"kind": "gguf"}, "gguf file"),
         ({"kind": "huggingface", "path": "/nowhere/model"}, "/nowhere/model: no such folder"),
         ({"kind": "gguf", "path": "/nowhere/model.gguf"}, "/nowhere/model.gguf: no such file"),
+        ({"kind": "gguf", "path": "/nowhere/model"}, "/nowhere/model: kind=gguf takes a .gguf file"),
         ({}, "policy.path is empty"),
         ({"kind": "scratch"}, "policy.hidden_size, policy.layers, .*: missing; .*policy=tiny"),
         ({**TINY, "layers": None}, "^policy.layers: missing"),
@@ -61,6 +64,13 @@ def test_policy_when_given_a_mistake_names_it_in_one_line(fields, message):
     with pytest.raises(UserError, match=message) as caught:
         build_policy(PolicyConfig(**fields), TEXTS)
     assert "\n" not in str(caught.value)
+
+
+def test_policy_folder_when_its_weights_are_cut_short_is_named(tmp_path, policy_folder):
+    shutil.copytree(policy_folder, tmp_path / "cut")
+    os.truncate(tmp_path / "cut" / "model.safetensors", 1000)
+    with pytest.raises(UserError, match=r"cut: its weights cannot be read \(.*\)$"):
+        build_policy(PolicyConfig(kind="huggingface", path=str(tmp_path / "cut")))
 
 
 def test_policy_folder_when_it_has_no_model_is_named(tmp_path):
