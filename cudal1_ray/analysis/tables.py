@@ -103,12 +103,8 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     """Return the sentences that belong under a table."""
     conventions = summary["conventions"]
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
-    drawn = (
-        f"{samples} sample{'' if samples == 1 else 's'} per problem"
-        if isinstance(samples, int)
-        else f"samples per problem: {samples}"
-    )
-    warm = f", temperature {temperature}" if temperature is not None else ""
+    drawn = f"{_range(samples or 0)} sample{'' if samples == 1 else 's'} per problem"
+    warm = f", temperature {_range(temperature)}" if temperature is not None else ""
     labels = [
         "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
         for key, share in (conventions.get("asked_with_exemplars") or {}).items()
@@ -117,6 +113,11 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     exemplars = f" Asked with exemplars in the prompt: {', '.join(labels)}; without: all others." if labels else ""
     text = f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
     return f"{text} {degenerate_text(summary)}".rstrip()
+
+
+def _range(values: Any) -> str:
+    """Return a value, or the least and the largest of a list of them."""
+    return f"{min(values)} to {max(values)}" if isinstance(values, list) else str(values)
 
 
 def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, str, list[tuple[str, str]]]]:

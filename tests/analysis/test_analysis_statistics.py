@@ -19,6 +19,7 @@ from cudal1_ray.analysis.statistics import (
     t_interval,
 )
 from cudal1_ray.analysis.summary import combine_seeds, summarise
+from cudal1_ray.analysis.tables import convention_text
 from cudal1_ray.errors import UserError
 
 QUICK = AnalysisConfig(bootstrap_draws=400)
@@ -92,6 +93,7 @@ def test_summary_when_problems_have_unequal_samples_counts_every_sample_once():
     entry = summary["stages"]["sft"]["held_out"]
     assert entry["mean"] == pytest.approx(6.0 / 4)
     assert entry["samples_per_problem"] == [1, 3]
+    assert " 1 to 3 samples per problem" in convention_text(summary)
     low, high = entry["intervals"]["mean"]
     assert low <= entry["mean"] <= high
 
