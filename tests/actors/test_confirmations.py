@@ -98,7 +98,7 @@ def test_members_when_there_is_no_other_device_confirm_by_themselves():
 @pytest.mark.usefixtures("ray_cluster")
 def test_evaluator_when_it_dies_over_a_confirmation_is_replaced():
     config = quick(1)
-    config.confirm_on, config.timing.remeasure_above, config.timing.remeasure_difference = "another_device", 0.01, 5.0
+    config.confirm_on, config.timing.remeasure_above = "another_device", 0.01
     fleet = make_fleet(config_of_members(config, 2), count=2)
     fleet.wait_until_ready()
     processes = {member: ray.get(fleet.handle(member).pid.remote()) for member in fleet.members}
@@ -131,7 +131,7 @@ def test_speedup_when_one_gpu_shows_it_is_confirmed_by_another():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs 2 GPUs")
     config = quick(2)
-    config.device, config.timing.remeasure_above, config.timing.remeasure_difference = "cuda", 0.01, 5.0
+    config.device, config.timing.remeasure_above = "cuda", 0.01
     pairs = [(f"good{number}", PROBLEM, f"{HONEST}\n# {number}\n") for number in range(6)]
     pairs.append(("wrong", PROBLEM, HONEST.replace("tanh_", "sin_")))
     verdicts = dict(evaluate_on_cluster(pairs, config, ClusterConfig()))

@@ -29,8 +29,10 @@ class Worker(FleetMember):
             raise ValueError("this member cannot start\n    For further information see a page")
         self.number, self.level = number, 0
 
-    def square(self, value: int, pause_s: float = 0.0) -> int:
-        time.sleep(pause_s)
+    def square(self, value: int, after: str = "") -> int:
+        """Return the square, not before the file `after` exists."""
+        while after and not os.path.exists(after):
+            time.sleep(0.01)
         return value * value
 
     def first_on_path(self, _: int) -> str:
@@ -57,7 +59,7 @@ class Worker(FleetMember):
 
 
 def make_fleet(count: int, max_replacements: int = 10, call_timeout_s: float = 60.0, **options) -> Fleet:
-    role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=call_timeout_s, start_timeout_s=60)
+    role = RoleConfig(count=count, num_cpus=0.1, call_timeout_s=call_timeout_s, start_timeout_s=300)
     start = options.pop("start", lambda number: ray.remote(Worker).options(num_cpus=0.1).remote(number))
     return Fleet("worker", start, role, max_replacements, **options)
 
@@ -84,15 +86,16 @@ def test_work_when_submitted_comes_back_once():
     fleet.stop()
 
 
-def test_member_when_killed_is_replaced_and_its_work_issued_again():
+def test_member_when_killed_is_replaced_and_its_work_issued_again(tmp_path):
     fleet = make_fleet(2)
     fleet.wait_until_ready()
     pids = [ray.get(fleet.handle(member).pid.remote()) for member in fleet.members]
     queue = WorkQueue(fleet, "square")
     for value in range(6):
-        queue.submit(f"w{value}", value, 0.3)
+        queue.submit(f"w{value}", value, str(tmp_path / "killed"))
     queue.collect()
     os.kill(pids[0], signal.SIGKILL)
+    (tmp_path / "killed").touch()
     results = drain(queue)
     assert {done.value for done in results.values()} == {v * v for v in range(6)}
     assert len(fleet.replacements) == 1 and len(fleet.members) == 2

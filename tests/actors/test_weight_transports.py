@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ from tests.actors.conftest import POLICY, TEXTS
 
 pytestmark = pytest.mark.slow
 
-SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0, connect_timeout_s=6, transfer_timeout_s=20)
+SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0)
 ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)
 ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
 
@@ -135,24 +136,36 @@ def test_engine_when_a_phase_hangs_is_poisoned_and_replaced(learner, rollouts, b
     """One engine expects a second worker that never comes: it waits for it until its timeout."""
     from transformers import AutoModelForCausalLM
 
-    publisher = build_publisher(SYNC, "float32", ray.util.get_node_ip_address())
     model = AutoModelForCausalLM.from_pretrained(policy_path, dtype=torch.float32)
-    publisher.publish(model.named_parameters())
+    # The first engine gives up after 2 s, the end that sends to it after 10 s, and the others have their time.
+    waiting, publisher = (
+        build_publisher(replace(SYNC, connect_timeout_s=limit_s), "float32", ray.util.get_node_ip_address())
+        for limit_s in (10.0, SYNC.connect_timeout_s)
+    )
+    for each in (waiting, publisher):
+        each.publish(model.named_parameters())
     channels = []
 
     def offer(channel: str, workers: int):
         channels.append(channel)
-        return publisher.offer(f"elsewhere/{channel}", workers + (len(channels) == 1))
+        if len(channels) == 1:
+            return waiting.offer(f"elsewhere/{channel}", workers + 1)
+        return publisher.offer(f"elsewhere/{channel}", workers)
 
+    def hasten(actor: RolloutActor) -> None:
+        actor._engine._updater._config.connect_timeout_s = 2.0
+
+    ray.get(rollouts.fleet.handle(rollouts.fleet.members[0]).__ray_call__.remote(hasten))
     lost = len(rollouts.fleet.replacements)
     rollouts.load_weights(offer, 6)
     assert len(channels) == 3  # two engines, one replacement
     (cause,) = rollouts.fleet.replacements[lost:]
-    assert "phase 'connect' was not done after 6 s" in cause
+    assert "phase 'connect' was not done after 2 s" in cause
     assert rollouts.fleet.call_all("policy_version") == [6, 6]
     first, second = rollouts.fleet.call_all("score", [(s.prompt_token_ids, s.completion_token_ids) for s in batch])
     assert np.abs(np.concatenate(first) - np.concatenate(second)).max() < 1e-5
-    publisher.close()
+    for each in (waiting, publisher):
+        each.close()
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,6 @@ def test_engine_when_it_dies_while_it_gives_up_loses_nothing_else(rollouts):
     os.kill(victim, signal.SIGKILL)
     completions = collect_all(rollouts)
     assert set(completions) <= {request.request_id for request in REQUESTS[2:]}
-    assert len(rollouts.fleet.replacements) == 1
-    rollouts.start(REQUESTS[:2], LONG)
+    rollouts.start(REQUESTS[:2], LONG)  # one for each engine: a dead one that had ended its share is found now
     assert set(collect_all(rollouts)) == {"r0", "r1"}
+    assert len(rollouts.fleet.replacements) == 1

@@ -116,7 +116,7 @@ def test_ipc_when_on_one_gpu_carries_two_versions(bucket_mib):
 
 
 def test_channels_when_never_asked_for_are_forgotten():
-    publisher = build_publisher(WeightSyncConfig(transport="gloo", connect_timeout_s=2), "auto", "127.0.0.1")
+    publisher = build_publisher(WeightSyncConfig(transport="gloo"), "auto", "127.0.0.1")
     with pytest.raises(RuntimeError, match="published"):
         publisher.offer("early", 1)
     with pytest.raises(ValueError, match="no weights"):
@@ -142,7 +142,8 @@ def test_channels_when_never_asked_for_are_forgotten():
     for bucket in again.buckets:
         receivers["kept"].receive(bucket)
     publisher.publish(weights.items())  # "dropped" was not asked for since the publish before
-    assert publisher.offer("dropped", 1).arguments != offers["dropped"].arguments
+    publisher.connect_timeout_s = 0.5  # no engine comes to the new channel, for which `close` waits
+    assert publisher.offer("dropped", 1).arguments["port"] != offers["dropped"].arguments["port"]
     publisher.close()
 
 
