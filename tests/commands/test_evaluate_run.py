@@ -12,6 +12,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.commands.evaluate_run import read_generations, score_level
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import parse_problem
+from tests.measured_once import MEASURED_ONCE
 
 PROBLEM = """import torch
 import torch.nn as nn
@@ -31,7 +32,7 @@ def get_init_inputs():
 """
 _MODEL = PROBLEM.split("def get_inputs")[0]
 RIGHT = _MODEL.replace("class Model(", "class ModelNew(").replace("torch.relu(x)", "x.clamp(0)")
-QUICK = ["evaluation=cpu_train", "evaluation.timing.budget_s=0.1", "evaluation.slots=1"]
+QUICK = ["evaluation=cpu_train", "evaluation.timing.budget_s=0.1", "evaluation.slots=1", *MEASURED_ONCE]
 
 
 def problems(*ids):

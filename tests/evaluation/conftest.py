@@ -27,9 +27,7 @@ def evaluator():
 @pytest.fixture(scope="session")
 def ungated():
     """Yield an evaluator without the static gate: every other check must hold alone."""
-    config = ungated_config()
-    config.limits.load_timeout_s = 5.0
-    with Evaluator(config) as evaluator:
+    with Evaluator(ungated_config()) as evaluator:
         yield evaluator
 
 

@@ -7,6 +7,7 @@ import torch
 
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
 from cudal1_ray.evaluation.inside.dressing import dress
+from tests.measured_once import MEASURED_ONCE
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def _evaluate_against(path, body):
     from cudal1_ray.evaluation import Evaluator
 
     path.write_text(OWN.format(body=body))
-    config = load_config(["evaluation=cpu_train", f"evaluation.against={path}"]).evaluation
+    config = load_config(["evaluation=cpu_train", f"evaluation.against={path}", *MEASURED_ONCE]).evaluation
     with Evaluator(config) as evaluator:
         return evaluator.evaluate(problem("chain"), renamed("chain"))
 

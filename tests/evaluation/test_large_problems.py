@@ -213,7 +213,6 @@ SHORT = "(_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory'))"
 def test_opening_when_memory_is_short_beside_others_is_done_again_without_them(tmp_path, monkeypatch, problem):
     monkeypatch.setattr(maker_requests, "may_draw", lambda device, nbytes: True)
     config, had_room = quick_config(), []
-    config.limits.first_call_timeout_s = 20.0  # nothing hangs here, and a busy machine is slow to look at the inputs
     attempt = Evaluator._attempt
 
     def attempted(evaluator, *arguments, has_room):

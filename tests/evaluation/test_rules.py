@@ -110,7 +110,6 @@ def test_helper_class_when_optimised_is_an_improvement(evaluator):
 
 def test_whole_graph_compiler_when_the_rule_says_so_is_flagged_or_refused():
     config = quick_config()
-    config.limits.first_call_timeout_s = 20.0
     code = chain("return self.norm(torch.tanh(self.b(torch.relu(self.a(x)))))")
     code += "\n    def __init__(self, n):\n        nn.Module.__init__(self)\n"
     code = code.replace("class ModelNew", "class Plain") + (

@@ -52,7 +52,6 @@ def _code(number: str) -> str:
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
     config = quick_config(compile_cache=str(tmp_path_factory.mktemp("cache")))
-    config.limits.load_timeout_s = 60.0
     with Compiler(config) as compiler:
         yield compiler
 

@@ -62,7 +62,6 @@ def drawing_evaluator():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(maker_requests, "may_draw", lambda device, nbytes: True)
         config = quick_config()
-        config.limits.first_call_timeout_s = config.limits.call_timeout_s = 20.0  # a busy machine needs as much
         config.check = dataclasses.replace(config.check, large_mib=1, windows=4)
         with Evaluator(config) as evaluator:
             yield evaluator

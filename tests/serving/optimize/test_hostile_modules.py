@@ -77,7 +77,7 @@ def evaluator(tmp_path_factory):
     config.rules.same_operations = "measure"
     config.timing.budget_s, config.timing.min_pairs, config.timing.max_pairs = 0.05, 3, 3
     config.timing.contestants = config.timing.most_contestants = 1
-    config.limits.load_timeout_s = config.limits.first_call_timeout_s = config.limits.call_timeout_s = 3.0
+    config.limits.slowdown_limit = 1e7  # a call of microseconds has all of `call_timeout_s`
     config.limits.memory_mib, config.limits.processes = 1024, 64
     with Evaluator(config) as evaluator:
         yield evaluator
@@ -91,9 +91,12 @@ def evaluated(evaluator, source: str):
 
 
 @pytest.mark.parametrize("act, where", zip(ACTS, itertools.cycle(PLACES), strict=False))
-def test_module_when_hostile_is_at_fault_and_the_next_one_works(evaluator, act, where):
+def test_module_when_hostile_is_at_fault_and_the_next_one_works(evaluator, monkeypatch, act, where):
     parts = dict.fromkeys(PLACES, "pass") | {where: "act()"}
-    verdict = evaluated(evaluator, TEMPLATE.format(act=ACTS[act], **parts))
+    with monkeypatch.context() as patch:  # some never end
+        for limit in ("load_timeout_s", "first_call_timeout_s", "call_timeout_s"):
+            patch.setattr(evaluator.config.limits, limit, 3.0)
+        verdict = evaluated(evaluator, TEMPLATE.format(act=ACTS[act], **parts))
     assert not verdict.accepted and verdict.reasons == ("reference_error",), verdict
     assert SECRET not in verdict.detail and len(verdict.detail) <= 400
     assert "keys.json" not in verdict.detail and "job.json" not in verdict.detail
