@@ -27,7 +27,8 @@ from test_learner_ranks import work
 rank, port, policy_folder, out = int(sys.argv[1]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
 for name, (policy, learner) in json.loads(sys.argv[2]).items():
     config = LearnerConfig(
-        device="cpu", tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3, collective_timeout_s=60, **learner
+        device="cpu", tokens_per_micro_batch=64, logit_chunk_tokens=16, epsilon=1e-3, collective_timeout_s=300,
+        **learner,
     )
     learner = Learner(
         config, replace(SHAPE, **policy), policy_folder, rank=rank, world_size=2, rendezvous=("127.0.0.1", port)
