@@ -160,7 +160,7 @@ def server(tmp_path_factory):
         f"weights.roots=[{folder}]",
         f"weights.store_dir={folder / 'weights'}",
         "weights.admin_keys=[alice]",
-        "weights.finish_timeout_s=60",
+        "weights.finish_timeout_s=240",
     )
     yield server
     if server.process.poll() is None:

@@ -82,7 +82,7 @@ def test_run_when_it_trains_is_followed(server):
     """The last of this file: it ends with the weights that the server began with, which other tests want."""
 
     def until(name: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while served(server)[1] != name:
             assert time.monotonic() < deadline, server.get("/v1/weights").text
             time.sleep(0.2)
