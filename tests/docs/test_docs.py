@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cudal1_ray.config import Config, all_presets
@@ -79,6 +81,17 @@ def test_paths_when_a_page_names_them_exist():
 def test_run_folder_page_when_read_names_every_column_of_a_rollout_table():
     text = (ROOT / "docs" / "run-folder.md").read_text()
     assert [name for name in SCHEMA.names if f"`{name}`" not in text] == []
+
+
+def test_run_folder_page_when_its_code_is_run_beside_a_step_under_way_reads_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "demo" / "rollouts" / "in_flight").mkdir(parents=True)
+    (tmp_path / "runs" / "demo" / "rollouts" / "in_flight" / "sft-2.jsonl").write_text("{}\n")
+    table = pa.table({"status": ["accepted", "accepted"], "speedup": [1.0, 3.0]})
+    pq.write_table(table, "runs/demo/rollouts/sft-000001.parquet")
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "run-folder.md").read_text(), re.M | re.S)
+    exec(code, {})
+    assert "[[2]]" in capsys.readouterr().out
 
 
 def test_presets_page_when_read_has_a_section_for_every_group():
