@@ -64,11 +64,14 @@ class OpenAIEngine:
         """Start vLLM, whose core is a process of its own and a child of this one."""
         threads = {"OMP_NUM_THREADS": str(self._config.replicas.threads)}
         with uncollected(), applied(vllm_environment(self._config.rollout) | threads):
+            from vllm.config import StructuredOutputsConfig
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            shared = engine_arguments(self._config.rollout, self.barrier.weights.folder)
-            self._client = AsyncLLM.from_engine_args(AsyncEngineArgs(**shared, enable_log_requests=False))
+            arguments = engine_arguments(self._config.rollout, self.barrier.weights.folder)
+            # Left to vLLM, each structure is checked by a backend that takes it, and built by that of the first one.
+            arguments["structured_outputs_config"] = StructuredOutputsConfig(backend="guidance")
+            self._client = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, enable_log_requests=False))
             self._arguments = self._frontend_arguments()
         self._tokenizer = self._client.get_tokenizer()
         self._end_ids = list(end_token_ids(self._config.policy.path, self._tokenizer))
