@@ -19,7 +19,11 @@ def cause_of(error: BaseException) -> str:
     """Return in one line what happened, without the stack: its last exception, or its last line."""
     if isinstance(error, ray.exceptions.OutOfMemoryError):  # whose last line is an address of Ray's documentation
         return "the machine ran out of memory, and Ray ended it; free memory, or lower a role's count"
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {last_exception(str(error)) or 'no message'}"
+
+
+def last_exception(text: str) -> str:
+    """Return in one line the last exception that a stack ends with, or the text's last line where it names none."""
+    lines = [line for line in text.splitlines() if line.strip()]
     named = [i for i, line in enumerate(lines) if _EXCEPTION_LINE.match(line)]
-    message = " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:])) or "no message"
-    return f"{type(error).__name__}: {message[:LONGEST_CAUSE]}"
+    return " ".join(line.strip() for line in (lines[named[-1] :] if named else lines[-1:]))[:LONGEST_CAUSE]

@@ -17,6 +17,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.schema import ReplicaState
 
+from cudal1_ray.actors.causes import last_exception
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
@@ -26,6 +27,7 @@ from cudal1_ray.serving.coordinator import CoordinatorDeployment
 from cudal1_ray.serving.endpoint import EndpointDeployment
 from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
 from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
+from cudal1_ray.serving.served_policy import check_files
 
 # Seconds by which Ray Serve's own time limit is after this server's, which answers in a form that clients know.
 MARGIN_S = 30.0
@@ -162,8 +164,10 @@ def start(config: ServingConfig) -> JobStore | None:
         start, holds it.
 
     Raises:
-        UserError: when the port is taken, the replicas do not start, or no job could be worked on.
+        UserError: when the port is taken, the replicas do not start, no job could be worked on, or a file of the
+            policy's weights is damaged.
     """
+    check_files(Path(config.policy.path))
     if config.address is None:
         _check_port(config.host, config.port)
     store = _ready_for_jobs(config) if listens(config) else None
@@ -187,8 +191,8 @@ def start(config: ServingConfig) -> JobStore | None:
         serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
         _wait_until_running(config)
     except RuntimeError as error:
-        last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
-        raise UserError(f"the replicas of policy={config.policy.path} do not start: {' '.join(last)}") from None
+        cause = last_exception(str(error))
+        raise UserError(f"the replicas of policy={config.policy.path} do not start: {cause}") from None
     return store
 
 

@@ -67,6 +67,22 @@ def find_policy(path: str) -> ServedPolicy:
     )
 
 
+def check_files(folder: Path) -> None:
+    """Check that each file of a model's weights is whole; an engine would try a damaged one for minutes.
+
+    Raises:
+        UserError: naming the file, of a download that was cut short for example.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy"):
+                pass
+        except SafetensorError as error:
+            raise UserError(f"{file}: damaged ({error}); copy it again, or give another policy") from None
+
+
 def run_of(folder: Path) -> Path | None:
     """Return the run whose folder, checkpoint or policy a folder is; None where it is no run's."""
     return next((place for place in (folder, *folder.parents[:3]) if (place / "checkpoints").is_dir()), None)

@@ -10,7 +10,7 @@ import time
 import pytest
 import ray
 
-from cudal1_ray.actors.causes import cause_of
+from cudal1_ray.actors.causes import cause_of, last_exception
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
 from cudal1_ray.actors.fleet import Fleet, FleetLost
@@ -151,6 +151,12 @@ def test_fleet_when_members_keep_dying_gives_up_with_the_last_cause():
 
 def test_cause_when_memory_ran_out_is_what_to_do():
     assert "lower a role's count" in cause_of(ray.exceptions.OutOfMemoryError("killed\n\nRefer to https://docs.ray.io"))
+
+
+def test_exception_when_its_message_has_several_lines_is_given_whole():
+    text = "failed:\n  File x\npydantic_core.ValidationError: 1 error\n  no such model type\n    For information visit"
+    assert last_exception(text) == "pydantic_core.ValidationError: 1 error no such model type For information visit"
+    assert last_exception("not up after 600 s\n") == "not up after 600 s" and last_exception("") == ""
 
 
 def test_candidate_when_it_takes_its_evaluator_down_every_time_gets_a_verdict_on_the_evaluator():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -36,6 +37,14 @@ def test_autoscaling_when_bounded_passes_its_bounds_to_ray_serve(policy):
     assert endpoint._deployment_config.graceful_shutdown_timeout_s == 12
     fixed = endpoint_options(load_serving_config([f"policy={policy}"]).replicas, 60.0)
     assert fixed["num_replicas"] == 1 and "autoscaling_config" not in fixed
+
+
+def test_weights_when_a_file_is_cut_short_are_named_before_anything_starts(policy, tmp_path):
+    shutil.copytree(policy, tmp_path / "cut")
+    file = tmp_path / "cut" / "model.safetensors"
+    os.truncate(file, file.stat().st_size - 10)
+    with pytest.raises(UserError, match="model.safetensors: damaged"):
+        serving_application.start(load_serving_config([f"policy={tmp_path / 'cut'}", f"port={free_port()}"]))
 
 
 def test_gpu_preset_when_composed_scales_and_gives_each_replica_a_gpu(policy):
