@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.tokenizer import encode_prompt, thought_prefix
 from cudal1_ray.rollout import GenerationRequest, RolloutConfig, RolloutEngine, SamplingParameters, build_engine
 from cudal1_ray.rollout.endpoint import EndpointClient, PolicyEndpointConfig, WrittenText, rough_tokens
+from cudal1_ray.serving.served_policy import check_files
 
 SeededPrompt = tuple[str, int]  # a prompt, and the seed of its completion
 
@@ -80,7 +82,12 @@ class LocalPolicy:
         self._chat, self._template = chat, template
         self._max_tokens = max_completion_tokens
         self._thought_prefix = thought_prefix(self._tokenizer, chat, template)
-        self._engine: RolloutEngine = build_engine(rollout, path)
+        check_files(Path(path))
+        try:
+            self._engine: RolloutEngine = build_engine(rollout, path)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"policy.path={path}: the engine cannot take it ({reason})") from None
         self._turn = asyncio.Lock()  # one generation at a time: the engine batches what it is given at once
         self.holds_device = rollout.device != "cpu"
 
