@@ -56,6 +56,11 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
             include_dashboard=False,
             **options,
         )
+    # Ray has no public way to start a node without these three processes (2.60: `ray.init` starts them always).
+    node = ray._private.worker.global_worker.node
+    node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use
+    node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
+    node.kill_dashboard(check_alive=False)  # what is left of it without the page: counts for Ray's makers
 
 
 def check_answers(address: str, setting: str = "cluster.address=") -> None:

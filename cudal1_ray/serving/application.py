@@ -250,12 +250,6 @@ def _start_ray(cluster: ClusterConfig) -> None:
     finally:
         for name in ours:
             os.environ.pop(name, None)
-    if private:
-        # Ray has no public way to start a node without these three processes (2.60: `ray.init` starts them always).
-        node = ray._private.worker.global_worker.node
-        node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use
-        node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
-        node.kill_dashboard(check_alive=False)  # what is left of it without the page: counts for Ray's makers
 
 
 @contextmanager
