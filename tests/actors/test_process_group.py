@@ -55,9 +55,9 @@ def groups_of(processes: list[psutil.Process]) -> set[int]:
 @pytest.mark.timeout(300)
 def test_sigterm_to_the_group_when_a_driver_closes_leaves_it_its_actors():
     process = start(process_group=0)
-    below = list(living_below(process.pid))
+    lines_of = living_below(process.pid)
+    below, commands = list(lines_of), " ".join(lines_of.values())
     assert len(below) >= 3  # Ray's head, its node and the actor
-    commands = " ".join(word for process in below for word in process.cmdline())
     assert "raylet" in commands and "monitor.py" not in commands and "dashboard.py" not in commands
     assert os.getpgid(process.pid) == process.pid not in groups_of(below)
     os.killpg(process.pid, signal.SIGTERM)
