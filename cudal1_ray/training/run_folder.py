@@ -85,7 +85,9 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self.path / ".lock", "ab")  # noqa: SIM115 (closed below)
         except OSError as error:
-            raise UserError(f"{self.path}: cannot be written ({error.strerror}); choose a folder that can be") from None
+            raise UserError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another folder (runs_dir= of a new run)"
+            ) from None
         with lock:
             if not claim_file(lock):
                 raise UserError(
