@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import multiprocessing
 import os
 import threading
 import time
@@ -204,9 +203,7 @@ class CountedPool(pool.EvaluatorPool):
         super().__init__(config)
 
     def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
-        opener = _open_counted if opener is pool._open else opener
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(count, context, initializer=opener, initargs=(self.config, *self._shared))
+        return super()._start(count, _open_counted if opener is pool._open else opener)
 
 
 def counted(folder: Path) -> tuple[Row, int]:

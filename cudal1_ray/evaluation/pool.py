@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
+from multiprocessing import popen_spawn_posix, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 from cudal1_ray.closable import Closable
@@ -33,8 +36,32 @@ from cudal1_ray.uncollected import imported_to_stay
 _served: Any = None  # what this process serves, where it is a worker
 
 
+def _preparation_data(name: str) -> dict[str, Any]:
+    """Return what multiprocessing sends to a new process, without the script that it would import there."""
+    data = spawn.get_preparation_data(name)
+    return {key: value for key, value in data.items() if not key.startswith("init_main_")}
+
+
+class _Popen(popen_spawn_posix.Popen):
+    """Starts a process by multiprocessing's own code, which takes `_preparation_data` for its own function: it has no
+    argument for it, and to change its module, or `__main__`, would reach processes that other threads start.
+    """
+
+    _launch = FunctionType(
+        popen_spawn_posix.Popen._launch.__code__,  # type: ignore[attr-defined]
+        vars(popen_spawn_posix)
+        | {"spawn": SimpleNamespace(**(vars(spawn) | {"get_preparation_data": _preparation_data}))},
+    )
+
+
 class _Process(SpawnProcess):
-    """A worker to be, which no interrupt reaches before it can ignore them: its imports take seconds."""
+    """A worker to be, which does not import the script that starts it: one without a guard would run again there. No
+    interrupt reaches it before it can ignore them: its imports take seconds.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> _Popen:
+        return _Popen(process_obj)
 
     def start(self) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

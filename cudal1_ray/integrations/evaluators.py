@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import httpx
@@ -45,8 +42,7 @@ class LocalEvaluator:
         config: the evaluation; see `cudal1_ray.evaluation_config`.
 
     Raises:
-        UserError (at the first candidate): for a device that this machine does not have, and where the script that runs
-            would be run again by each process.
+        UserError (at the first candidate): for a device that this machine does not have.
     """
 
     def __init__(self, config: EvaluationConfig) -> None:
@@ -61,7 +57,6 @@ class LocalEvaluator:
         from cudal1_ray.evaluation.pool import EvaluatorPool
 
         if self._pool is None:
-            _check_script()
             self._pool = EvaluatorPool(self._config)
         work = [(str(number), problem, code) for number, (problem, code) in enumerate(pairs)]
         verdicts = dict(self._pool.evaluate_all(work))
@@ -71,24 +66,6 @@ class LocalEvaluator:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-
-
-def _check_script() -> None:
-    """Refuse a script that would run again in each process that imports it.
-
-    Python's multiprocessing has each new process import the script. One without a guard runs again there, reaches its
-    own evaluator, and ends there with an error that a reward shows as void.
-
-    Raises:
-        UserError: naming the script.
-    """
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    with suppress(OSError):
-        if script and "__main__" not in Path(script).read_text(encoding="utf-8", errors="replace"):
-            raise UserError(
-                f"{script}: evaluators are processes of their own, which import this script; put what it does under "
-                "`if __name__ == '__main__':`"
-            )
 
 
 class RemoteEvaluator:

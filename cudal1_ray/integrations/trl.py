@@ -3,9 +3,8 @@
     from trl import GRPOConfig, GRPOTrainer
     from cudal1_ray.integrations.trl import KernelReward
 
-    if __name__ == "__main__":                         # the processes that evaluate import this script
-        reward = KernelReward(device="cuda")           # or KernelReward(url="http://gpu-host:8000")
-        GRPOTrainer(model, reward_funcs=reward, train_dataset=dataset, args=GRPOConfig(...)).train()
+    reward = KernelReward(device="cuda")           # or KernelReward(url="http://gpu-host:8000")
+    GRPOTrainer(model, reward_funcs=reward, train_dataset=dataset, args=GRPOConfig(...)).train()
 
 The data set has a column `problem` with the text of a KernelBench file, beside `prompt`.
 """

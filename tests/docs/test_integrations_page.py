@@ -51,5 +51,5 @@ def test_trl_example_when_run_takes_a_step(tmp_path, monkeypatch):
         'device="cuda"': f'device="cpu", settings={SETTINGS!r}',
         "max_completion_length=2048": cpu + "max_completion_length=8",
     }
-    exec(with_replaced(block_after("TRL"), replacements), {"__name__": "__main__"})
+    exec(with_replaced(block_after("TRL"), replacements), {})
     assert list((tmp_path / "out").iterdir())

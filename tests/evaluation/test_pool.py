@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +24,17 @@ from cudal1_ray.evaluation.verdict import candidate_hash
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG = renamed("chain").replace("torch.relu", "torch.abs")
 ZEROS = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x[:, :1] * 0\n"
+
+
+SCRIPT = """import os
+from evaluator_settings import quick_config
+from problems_for_tests import problem, renamed
+from cudal1_ray.evaluation.pool import EvaluatorPool
+
+print("started", os.getpid())
+with EvaluatorPool(quick_config()) as pool:
+    print(pool.evaluate(problem("constant"), renamed("constant")).reasons)
+"""
 
 
 def pids(pool: EvaluatorPool) -> set[int]:
@@ -54,6 +67,16 @@ def test_worker_when_it_starts_is_reached_by_no_interrupt(tmp_path):
     worker.join()
     blocked = int((tmp_path / "blocked").read_text().split()[1], 16)
     assert blocked & 1 << (signal.SIGINT - 1)
+
+
+@pytest.mark.parametrize("way", [["script.py"], ["-m", "script"]], ids=" ".join)
+def test_script_without_a_guard_when_it_evaluates_runs_once(tmp_path, way):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, *way]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.stdout.count("started") == 1 and "('degenerate_input',)" in ended.stdout, ended
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended
 
 
 def test_pool_when_a_problem_can_be_read_hears_it_before_the_first_candidate_is_done(pool, monkeypatch):

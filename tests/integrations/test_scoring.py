@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from cudal1_ray.errors import UserError
@@ -42,13 +40,3 @@ def test_remote_evaluator_when_there_is_no_server_names_the_address():
     with pytest.raises(UserError, match="give the API key alone"):
         RemoteEvaluator(url, "\u0142")
     assert server_root("http://host:8000/v1/") == server_root("http://host:8000") == "http://host:8000"
-
-
-def test_local_evaluator_when_the_script_would_run_again_in_its_processes_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "script.py").write_text("reward = 1\n")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
-    with (
-        CompletionScorer(device="cpu") as scorer,
-        pytest.raises(UserError, match="script.py: .* under `if __name__ == '__main__':`"),
-    ):
-        scorer.score([PROBLEM], [completion(FAST)])
