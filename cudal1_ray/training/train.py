@@ -92,7 +92,7 @@ def _train(config: Config, problems: list[Problem], stopper: Stopper, command: s
 def _run_stages(
     config: Config, run: RunFolder, problems: list[Problem], stages: list[str], progress: Progress, stopper: Stopper
 ) -> None:
-    """Take the run through its stages; a learner that dies is started again from the last checkpoint."""
+    """Take the run through its stages; where the learner dies, all actors start again from the last checkpoint."""
     from cudal1_ray.actors.learner import LearnerLost  # Ray takes seconds to import: the input was checked before
     from cudal1_ray.actors.placement import connect
 
