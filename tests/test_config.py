@@ -86,11 +86,23 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
         (["recipe=kernelbench_one_gpu", "learner.device=cpu"], "learner.device=cpu"),
         (["contrastive.group_size=1"], "contrastive.group_size=1 with algorithm.name=grpo"),
         (["contrastive.group_size=1", "algorithm=gspo"], "algorithm=reinforce"),
+        (["policy=endpoint"], "policy=endpoint: a server gives no weights to train"),
+        (["problems.source=web"], "problems.source=web: must be one of bundled, folder, hub, parquet"),
+        (["problems=kernelbench_parquet"], "problems.path: needed with problems.source=parquet"),
+        (["problems.sizes=paper"], "problems.paper_path: needed with problems.sizes=paper"),
+        (["cluster.shared_gpu=true"], "cluster.shared_gpu=true: set cluster.evaluate_during_generation=false"),
+        (["recipe=kernelbench_four_gpus", "rollout.tensor_parallel=2"], "cluster.rollout.num_gpus=1"),
+        (["recipe=kernelbench_one_gpu", "contrastive.staleness=1"], "contrastive.staleness=1"),
+        (["self_supervised.rewards.checker.judge=neighbours"], "self_supervised.rewards.checker.judge=neighbours"),
     ],
 )
-def test_settings_when_they_do_not_fit_each_other_are_named_before_anything_starts(overrides, named):
-    with pytest.raises(UserError, match=named):
-        check_run(load_config(overrides))
+def test_settings_when_they_do_not_fit_each_other_are_refused_by_a_run_and_by_cfg_alike(
+    overrides, named, tmp_path, capsys
+):
+    for flags in ([], ["--cfg", "job"]):
+        assert main(["train", *overrides, f"runs_dir={tmp_path / 'runs'}", *flags]) == 2
+        assert named in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_roles_when_they_want_a_gpu_and_none_is_here_are_named_before_a_policy_is_prepared(tmp_path, capsys):
@@ -264,6 +276,7 @@ def test_configuration_when_printed_holds_every_key():
         "sft.schedule=step",
         "tracking.service=wandbb",
         "problems.split=tain",
+        "problems.source=web",
         "problems.sizes=small",
     ],
 )

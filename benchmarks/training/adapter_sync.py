@@ -32,9 +32,10 @@ from rich.table import Table
 from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
+from cudal1_ray.actors.config import check_placement
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, check_placement, connect
+from cudal1_ray.actors.placement import actor_options, connect
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.config import Config, load_config

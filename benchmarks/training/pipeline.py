@@ -37,7 +37,8 @@ from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training import train
-from cudal1_ray.training.pipeline import Pipeline, check_overlap
+from cudal1_ray.training.pipeline import Pipeline
+from cudal1_ray.training.preflight import check_overlap
 from cudal1_ray.training.preparation import prepare_run
 from cudal1_ray.training.progress import Progress
 from cudal1_ray.training.roles import ROLES, idle_over_steps

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.settings import bounded, one_of
+
+if TYPE_CHECKING:
+    from cudal1_ray.evaluation import EvaluationConfig
+    from cudal1_ray.rollout import RolloutConfig
+
+ROLES = ("rollout", "evaluator", "compiler", "exemplars", "learner")
 
 
 @dataclass
@@ -40,3 +48,30 @@ class ClusterConfig:
     compiler: RoleConfig = field(default_factory=lambda: RoleConfig(num_cpus=0.5))
     exemplars: RoleConfig = field(default_factory=lambda: RoleConfig(num_cpus=0.5))
     learner: RoleConfig = field(default_factory=RoleConfig)
+
+
+def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: EvaluationConfig) -> None:
+    """Check that the roles' GPUs fit what they do with them.
+
+    Raises:
+        UserError: naming the field and what it takes.
+    """
+    for name in ROLES:
+        role: RoleConfig = getattr(cluster, name)
+        if role.count < 1:
+            raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
+        if role.num_gpus > 1 and role.num_gpus % 1:
+            raise UserError(f"cluster.{name}.num_gpus={role.num_gpus:g}: above 1 it must be a whole number")
+    engine, evaluator = cluster.rollout, cluster.evaluator
+    if rollout.device == "cuda" and rollout.tensor_parallel > max(1, engine.num_gpus):
+        raise UserError(
+            f"cluster.rollout.num_gpus={engine.num_gpus:g}: an engine with rollout.tensor_parallel="
+            f"{rollout.tensor_parallel} needs as many GPUs"
+        )
+    if evaluation.device == "cuda" and cluster.evaluate_during_generation and evaluator.num_gpus < 1:
+        raise UserError(
+            f"cluster.evaluator.num_gpus={evaluator.num_gpus:g}: an evaluator must own its GPU, or it measures others' "
+            "work; set it to 1, or cluster.evaluate_during_generation=false where there is only one GPU"
+        )
+    if cluster.shared_gpu and cluster.evaluate_during_generation:
+        raise UserError("cluster.shared_gpu=true: set cluster.evaluate_during_generation=false, the GPU is one")

@@ -11,14 +11,11 @@ import ray
 from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
 from ray.job_config import JobConfig
 
-from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.actors.config import ROLES, ClusterConfig, RoleConfig
 from cudal1_ray.actors.process_group import separate_group
 from cudal1_ray.errors import UserError, first_line
-from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.plugins import plugin_environment
-from cudal1_ray.rollout import RolloutConfig
 
-ROLES = ("rollout", "evaluator", "compiler", "exemplars", "learner")
 KNOCK_S = 5.0
 
 
@@ -123,33 +120,6 @@ def actor_options(role: RoleConfig, env: dict[str, str] | None = None) -> dict[s
     if role.accelerator_type:
         options["accelerator_type"] = role.accelerator_type
     return options
-
-
-def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: EvaluationConfig) -> None:
-    """Check that the roles' GPUs fit what they do with them.
-
-    Raises:
-        UserError: naming the field and what it takes.
-    """
-    for name in ROLES:
-        role: RoleConfig = getattr(cluster, name)
-        if role.count < 1:
-            raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
-        if role.num_gpus > 1 and role.num_gpus % 1:
-            raise UserError(f"cluster.{name}.num_gpus={role.num_gpus:g}: above 1 it must be a whole number")
-    engine, evaluator = cluster.rollout, cluster.evaluator
-    if rollout.device == "cuda" and rollout.tensor_parallel > max(1, engine.num_gpus):
-        raise UserError(
-            f"cluster.rollout.num_gpus={engine.num_gpus:g}: an engine with rollout.tensor_parallel="
-            f"{rollout.tensor_parallel} needs as many GPUs"
-        )
-    if evaluation.device == "cuda" and cluster.evaluate_during_generation and evaluator.num_gpus < 1:
-        raise UserError(
-            f"cluster.evaluator.num_gpus={evaluator.num_gpus:g}: an evaluator must own its GPU, or it measures others' "
-            "work; set it to 1, or cluster.evaluate_during_generation=false where there is only one GPU"
-        )
-    if cluster.shared_gpu and cluster.evaluate_during_generation:
-        raise UserError("cluster.shared_gpu=true: set cluster.evaluate_during_generation=false, the GPU is one")
 
 
 def check_capacity(cluster: ClusterConfig, roles: Sequence[str] = ROLES) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cudal1_ray.settings import bounded, one_of
+from cudal1_ray.errors import UserError
+from cudal1_ray.settings import bounded, check_values, one_of
 
 
 @dataclass
@@ -54,3 +55,21 @@ class ProblemsConfig:
 
     # sizes=paper: a Parquet file with KernelBench's columns that holds the problems at the paper's sizes.
     paper_path: str | None = None
+
+    def validate(self) -> None:
+        """Raise UserError naming the first field whose value cannot work."""
+        check_values(self, "problems.")
+        from cudal1_ray.problems.select import source_names  # imports this module
+
+        if self.source not in source_names():
+            raise UserError(f"problems.source={self.source}: must be one of {', '.join(source_names())}")
+
+    def require_paths(self) -> None:
+        """Raise UserError naming a path that loading needs and that is not given; no file is looked for."""
+        if self.source in ("folder", "parquet") and not self.path:
+            raise UserError(f"problems.path: needed with problems.source={self.source}; set it to where the files are")
+        if self.sizes == "paper" and not self.paper_path:
+            raise UserError(
+                "problems.paper_path: needed with problems.sizes=paper; give the KernelBench Parquet of the paper's "
+                "sizes"
+            )

@@ -19,11 +19,10 @@ Loader = Callable[[ProblemsConfig], list[Problem]]
 
 _sources: dict[str, Loader] = {
     "bundled": lambda config: load_bundled(),
-    "folder": lambda config: load_folder(_path(config), config.levels),
-    "parquet": lambda config: load_parquet(_path(config), config.levels),
+    "folder": lambda config: load_folder(config.path or "", config.levels),
+    "parquet": lambda config: load_parquet(config.path or "", config.levels),
     "hub": lambda config: load_hub(config.hub_name, config.hub_revision, config.levels),
 }
-SIDES = ("all", *SPLITS)
 
 # Share of the problems that no committed split names which is held out unless `held_out_fraction` is set.
 DEFAULT_FRACTION = 0.1
@@ -43,6 +42,11 @@ def register_source(name: str, load: Loader) -> None:
         raise ValueError(f"there is already a source of problems named {name!r}")
 
 
+def source_names() -> tuple[str, ...]:
+    """Return the names that `problems.source` accepts."""
+    return tuple(sorted(_sources))
+
+
 def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
     """Return the problems that a configuration names (None: the bundled ones) in the order of their ids.
 
@@ -53,7 +57,8 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
         advice = "a ProblemsConfig, such as ProblemsConfig(source='folder', path='problems')"
         raise UserError(f"load_problems: {config!r:.60} is no configuration; give {advice}")
     config = config or ProblemsConfig()
-    _check(config)
+    config.validate()
+    config.require_paths()
     problems = _sources[config.source](config)
     if not isinstance(problems, list) or not all(isinstance(problem, Problem) for problem in problems):
         raise UserError(f"problems.source={config.source}: gives {problems!r:.60}; it must give a list of Problem")
@@ -93,23 +98,6 @@ def _split(problems: list[Problem], held_out_fraction: float | None) -> list[Pro
         replace(problem, split=committed.get(problem.problem_id) or hashed_split(problem, fraction))
         for problem in problems
     ]
-
-
-def _check(config: ProblemsConfig) -> None:
-    if config.source not in _sources:
-        raise UserError(f"problems.source: {config.source!r} is none of {', '.join(_sources)}")
-    if config.split not in SIDES:
-        raise UserError(f"problems.split: {config.split!r} is none of {', '.join(SIDES)}")
-    if config.held_out_fraction is not None and not 0 <= config.held_out_fraction <= 1:
-        raise UserError(f"problems.held_out_fraction: {config.held_out_fraction} is not between 0 and 1")
-    if config.limit is not None and config.limit < 1:
-        raise UserError(f"problems.limit: {config.limit} must be at least 1, or null for no limit")
-
-
-def _path(config: ProblemsConfig) -> str:
-    if not config.path:
-        raise UserError(f"problems.path: needed with problems.source={config.source}; set it to where the files are")
-    return config.path
 
 
 def _keep(problems: list[Problem], field: str, allowed: list[str], attribute: str) -> list[Problem]:

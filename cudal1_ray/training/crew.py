@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ray
 
+from cudal1_ray.actors.config import check_placement
 from cudal1_ray.actors.confirmations import config_of_members
 from cudal1_ray.actors.evaluation import CompilerActor, EvaluatorActor
 from cudal1_ray.actors.evaluation_queue import EvaluationQueue
@@ -16,7 +17,7 @@ from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
 from cudal1_ray.actors.member import MethodCall
-from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
+from cudal1_ray.actors.placement import actor_options, check_capacity
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue

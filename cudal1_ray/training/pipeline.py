@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from cudal1_ray.config import Config
-from cudal1_ray.errors import UserError
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.rewards import RewardsConfig
@@ -72,26 +70,6 @@ class Stage:
     min_informative_groups: int = 1
     turns: int = 1
     turn_discount: float = 0.0
-
-
-def check_overlap(config: Config) -> None:
-    """Check that what is to work side by side has devices side by side.
-
-    Raises:
-        UserError: naming the keys that exclude each other.
-    """
-    settings, cluster = config.contrastive, config.cluster
-    alone = {
-        "cluster.shared_gpu=true": cluster.shared_gpu,
-        "rollout.sleep_mode=true": config.rollout.sleep_mode,
-        "cluster.evaluate_during_generation=false": not cluster.evaluate_during_generation,
-    }
-    for key, holds in alone.items():
-        if settings.staleness > 0 and holds:
-            raise UserError(
-                f"contrastive.staleness={settings.staleness}: roles that share one GPU take turns ({key}); "
-                "set contrastive.staleness=0, or give them GPUs of their own (cluster=two_gpus, four_gpus)"
-            )
 
 
 @dataclass

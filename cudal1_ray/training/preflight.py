@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cudal1_ray.actors.config import check_placement
 from cudal1_ray.config import Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.algorithm import compute_advantages
@@ -15,11 +16,14 @@ RECIPES = "kernelbench_one_gpu, kernelbench_four_gpus, my_problems_cpu"
 
 
 def check_run(config: Config) -> None:
-    """Check that recipe, lengths and devices fit each other.
+    """Check that the settings of several sections fit each other. `--cfg` checks as much; the files that settings name,
+    devices and the run's folder are looked at when a run starts.
 
     Raises:
         UserError: naming the keys that do not, and what to set.
     """
+    if config.policy.kind == "endpoint":
+        raise UserError("policy=endpoint: a server gives no weights to train; `cudal1 collect` samples its model")
     if config.recipe == "demo" and config.policy.kind != "scratch":
         raise UserError(
             f"policy.kind={config.policy.kind} with recipe=demo: the demo's learning rates, lengths and devices are "
@@ -27,7 +31,11 @@ def check_run(config: Config) -> None:
         )
     check_lengths(config)
     check_devices(config)
+    check_placement(config.cluster, config.rollout, config.evaluation)
+    check_overlap(config)
     check_groups(config)
+    check_reward_checker(config)
+    config.problems.require_paths()
 
 
 def check_lengths(config: Config) -> None:
@@ -123,6 +131,37 @@ def check_groups(config: Config) -> None:
             f"contrastive.group_size=1 with algorithm.name={name}: every advantage of a group of one is 0, so nothing "
             "is learnt; set it to 2 or more, or take algorithm=reinforce"
         )
+
+
+def check_overlap(config: Config) -> None:
+    """Check that what is to work side by side has devices side by side.
+
+    Raises:
+        UserError: naming the keys that exclude each other.
+    """
+    settings, cluster = config.contrastive, config.cluster
+    alone = {
+        "cluster.shared_gpu=true": cluster.shared_gpu,
+        "rollout.sleep_mode=true": config.rollout.sleep_mode,
+        "cluster.evaluate_during_generation=false": not cluster.evaluate_during_generation,
+    }
+    for key, holds in alone.items():
+        if settings.staleness > 0 and holds:
+            raise UserError(
+                f"contrastive.staleness={settings.staleness}: roles that share one GPU take turns ({key}); "
+                "set contrastive.staleness=0, or give them GPUs of their own (cluster=two_gpus, four_gpus)"
+            )
+
+
+def check_reward_checker(config: Config) -> None:
+    """Check that one reward checker rules in every stage.
+
+    Raises:
+        UserError: naming the other one.
+    """
+    name = config.self_supervised.rewards.checker.judge
+    if name not in ("none", config.rewards.checker.judge):
+        raise UserError(f"self_supervised.rewards.checker.judge={name}: set rewards.checker, it rules in every stage")
 
 
 def check_corpora(config: Config) -> None:

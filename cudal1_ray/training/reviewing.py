@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from cudal1_ray.checking import HackCases, JudgeReply, RewardChecker, Ruling, Suspect
 from cudal1_ray.checking.checker import Ask
 from cudal1_ray.config import Config
-from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import one_line
 from cudal1_ray.files import JsonLines
@@ -110,15 +109,8 @@ class ReviewedSampler:
 
 
 def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Crew, metrics: RunMetrics) -> Samples:
-    """Return the sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is.
-
-    Raises:
-        UserError: for a checker that cannot work here.
-    """
+    """Return the sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is."""
     settings = config.rewards.checker
-    if config.self_supervised.rewards.checker.judge not in ("none", settings.judge):
-        judge = config.self_supervised.rewards.checker.judge
-        raise UserError(f"self_supervised.rewards.checker.judge={judge}: set rewards.checker, it rules in every stage")
     if settings.judge == "none":
         return sampler
     path = run.path / CASES

@@ -18,7 +18,6 @@ from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.training.assessment import UNTRAINED, assess, assess_control, assess_during
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
-from cudal1_ray.training.pipeline import check_overlap
 from cudal1_ray.training.policy_assessment import take_policy
 from cudal1_ray.training.preflight import check_corpora, check_gpus, check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
@@ -56,9 +55,6 @@ def train(config: Config, command: str = "") -> int:
     problems = load_problems(config.problems)
     if not any(problem.split == "train" for problem in problems):
         raise UserError(f"problems.source={config.problems.source}: no training problem among {len(problems)}")
-    if config.policy.kind == "endpoint":
-        raise UserError("policy=endpoint: a server gives no weights to train; `cudal1 collect` samples its model")
-    check_overlap(config)
     stopper = Stopper(config.max_minutes)
     settle_adapter(config)
     with RunFolder.of(config).claimed():

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cudal1_ray.actors.placement import actor_options, check_placement
+from cudal1_ray.actors.config import check_placement
+from cudal1_ray.actors.placement import actor_options
 from cudal1_ray.config import load_config
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,10 @@ from greedy import check_greedy, generate
 
 pytest.importorskip("vllm")
 
-from cudal1_ray.actors.config import ClusterConfig, RoleConfig
+from cudal1_ray.actors.config import ClusterConfig, RoleConfig, check_placement
 from cudal1_ray.actors.fleet import Fleet
 from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, check_capacity, check_placement
+from cudal1_ray.actors.placement import actor_options, check_capacity
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.errors import UserError

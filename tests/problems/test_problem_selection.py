@@ -62,11 +62,11 @@ def test_families_when_given_select_bundled_problems():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"source": "web"}, "problems.source: 'web'"),
+        ({"source": "web"}, "problems.source=web"),
         ({"source": "folder"}, "problems.path: needed with problems.source=folder"),
         ({"source": "parquet", "path": ""}, "problems.path: needed"),
-        ({"held_out_fraction": 1.5}, "problems.held_out_fraction: 1.5"),
-        ({"limit": 0}, "problems.limit: 0"),
+        ({"held_out_fraction": 1.5}, "problems.held_out_fraction=1.5"),
+        ({"limit": 0}, "problems.limit=0"),
         ({"ids": ["nothing"]}, "problems.ids: 'nothing'"),
         ({"families": ["nothing"]}, "problems.families: 'nothing'"),
     ],

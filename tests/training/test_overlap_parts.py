@@ -9,7 +9,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.prompting import Answer, Prompt
 from cudal1_ray.rollout import Completion
 from cudal1_ray.training.in_flight import InFlight
-from cudal1_ray.training.pipeline import check_overlap
+from cudal1_ray.training.preflight import check_overlap
 from cudal1_ray.training.quota import Quota
 from cudal1_ray.training.reinforcement import within_bound
 from cudal1_ray.training.roles import idle_line, idle_over_steps, idle_shares

@@ -19,7 +19,6 @@ from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.checking.hack_cases import read_cases
 from cudal1_ray.config import load_config
-from cudal1_ray.errors import UserError
 from cudal1_ray.learning import AlgorithmConfig
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import render_answer
@@ -304,11 +303,6 @@ def test_question_when_the_engine_cannot_take_it_is_no_opinion(tmp_path, actors)
     short, long = ask(["?", "?" * 5000])
     assert short.text == "short answer" and "rollout.max_model_len" in long.error
     assert ask([]) == []
-
-
-def test_checker_when_for_one_stage_only_is_refused(tmp_path, actors):
-    with pytest.raises(UserError, match="self_supervised.rewards.checker.judge=neighbours: set rewards.checker"):
-        open_session(tmp_path, actors, "self_supervised.rewards.checker.judge=neighbours")
 
 
 def test_failures_when_prompts_are_to_show_them_are_remembered(tmp_path, actors):

@@ -23,7 +23,6 @@ from cudal1_ray.problems.problem import Problem
 from cudal1_ray.source.size_constants import rewrite
 
 PUBLISHED, PAPER, SCALED = "published", "paper", "scaled"
-SIZES = (PUBLISHED, PAPER, SCALED)
 
 # Values that `scripts/kernelbench_sizes.py` found for KernelBench v0.1, each with the digest of the file it is for.
 KERNELBENCH = Path(__file__).parent / "kernelbench_scaled.json"
@@ -41,12 +40,10 @@ def with_sizes(problems: list[Problem], sizes: str, paper_path: str | None = Non
     be scaled, and the log names it with the reason.
 
     Raises:
-        UserError: on an unknown value, or when `paper` lacks its file or the file lacks a problem.
+        UserError: when `paper` has no file at its path, or the file lacks a problem.
     """
-    if sizes not in SIZES:
-        raise UserError(f"problems.sizes: {sizes!r} is none of {', '.join(SIZES)}")
     if sizes == PAPER:
-        return _paper(problems, paper_path)
+        return _paper(problems, paper_path or "")
     return _scaled(problems) if sizes == SCALED else problems
 
 
@@ -55,11 +52,7 @@ def digest(source: str) -> str:
     return hashlib.sha256(source.replace("\r\n", "\n").strip().encode()).hexdigest()
 
 
-def _paper(problems: list[Problem], path: str | None) -> list[Problem]:
-    if not path:
-        raise UserError(
-            "problems.paper_path: needed with problems.sizes=paper; give the KernelBench Parquet of the paper's sizes"
-        )
+def _paper(problems: list[Problem], path: str) -> list[Problem]:
     levels = {problem.level for problem in problems if problem.level is not None}
     sources = {problem.problem_id: problem.source for problem in load_parquet(path, levels)}
     for problem in problems:

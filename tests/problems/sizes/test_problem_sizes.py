@@ -114,7 +114,7 @@ def test_paper_sizes_when_given_replace_the_source_of_each_problem(tmp_path):
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"sizes": "large"}, "problems.sizes: 'large'"), ({"sizes": "paper"}, "problems.paper_path: needed")],
+    [({"sizes": "large"}, "problems.sizes=large"), ({"sizes": "paper"}, "problems.paper_path: needed")],
 )
 def test_sizes_when_wrong_are_an_error_naming_the_field(tmp_path, changes, says):
     with pytest.raises(UserError, match=says):

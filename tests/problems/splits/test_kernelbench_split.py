@@ -81,5 +81,5 @@ def test_held_out_fraction_when_given_overrides_the_committed_split(level_1):
 
 
 def test_split_setting_when_unknown_is_an_error_naming_the_field():
-    with pytest.raises(UserError, match="problems.split: 'test' is none of all, train, held_out"):
+    with pytest.raises(UserError, match="problems.split=test: must be one of all, train, held_out"):
         load_problems(ProblemsConfig(split="test"))
