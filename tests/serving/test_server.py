@@ -91,6 +91,16 @@ def test_mistakes_when_sent_become_the_exceptions_that_clients_know(server, clie
         client.completions.create(model="tiny", prompt="x " * 3000)
 
 
+def test_policy_when_an_error_or_a_metric_names_it_has_its_name(server):
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    for stream in (False, True):
+        body = {"model": "tiny", "messages": [{"role": "user", "content": [image]}], "stream": stream}
+        answer = server.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 400 and answer.json()["error"]["message"] == "tiny is not a multimodal model"
+    page = httpx.get(f"{server.url}/metrics", timeout=60).text
+    assert 'model_name="tiny"' in page and server.model.path not in page
+
+
 @pytest.mark.parametrize(
     ("structure", "form"),
     [

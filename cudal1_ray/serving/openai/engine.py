@@ -69,6 +69,8 @@ class OpenAIEngine:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             arguments = engine_arguments(self._config.rollout, self.barrier.weights.folder)
+            # The name in vLLM's errors and metrics, which is the folder's path where there is none.
+            arguments["served_model_name"] = self._config.policy.name
             # Left to vLLM, each structure is checked by a backend that takes it, and built by that of the first one.
             arguments["structured_outputs_config"] = StructuredOutputsConfig(backend="guidance")
             self._client = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, enable_log_requests=False))
