@@ -233,4 +233,5 @@ def error_body(status: int, message: str) -> bytes:
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(
         status, "server_error" if status >= 500 else "invalid_request_error"
     )
-    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": status}}).encode()
+    body = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")  # `scrub` reads no escapes

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cudal1_ray.serving.access.admission import Admission
-from cudal1_ray.serving.access.middleware import HEADERS, AccessMiddleware
+from cudal1_ray.serving.access.middleware import HEADERS, AccessMiddleware, error_body
 from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import SecurityConfig
 from cudal1_ray.serving.metrics import RequestMetrics
@@ -128,6 +128,11 @@ def test_errors_when_they_hold_paths_lose_them_and_nothing_else():
     body = json.dumps({"error": {"message": "no /opt/models/x.bin for POST /v1/chat/completions, 1/2 of a/b"}}).encode()
     response = Guarded(answering(400, body, [(b"content-length", str(len(body)).encode())])).post()
     assert message_of(response) == "no <path> for POST /v1/chat/completions, 1/2 of a/b"
+    assert message_of(Guarded(answering(400, error_body(400, "no /srv/modèles/x: sorry"))).post()) == "no <path>: sorry"
+    for path in ("/runs/lr=1e-3,seed=1/policy", "/data/a(1)/b", "/home/é/ü.py", "/a/b/", "/x/{y}/z"):
+        assert scrub(f"in {path}, (see {path}): {path}:3:1, '{path}' {path}") == (
+            "in <path>, (see <path>): <path>:3:1, '<path>' <path>"
+        )
     assert scrub('see https://example.org/a/b and File "/usr/lib/python3/x.py"') == (
         'see https://example.org/a/b and File "<path>"'
     )
