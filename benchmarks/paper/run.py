@@ -6,11 +6,12 @@
     python -m benchmarks.paper.run --runs runs/table --gpus 0 1 2 3 ...       as many runs side by side, a GPU each
 
 `--have stage1=runs/kb bucket=runs/kb` takes the arms of a seed from a run that was trained before, by a plain
-`cudal1 train recipe=kernelbench_one_gpu exemplars=bucket` for example. Of its stages sft and contrastive in one folder
-the first is the arm stage1, from which other arms start, and the second the arm bucket (with `--start stage1`, as no
-stage 2 lies between). The folder is copied, and trained no further: a stage that ended early stays at its last
-checkpoint. The result names the settings that differ from the table's; give the table the run's own, for example
-contrastive.ask_again=1 contrastive.steps=16, to have few. A packed run is unpacked first, with `cudal1 unpack`.
+`cudal1 train recipe=kernelbench_one_gpu problems.path=FILE.parquet exemplars=bucket` for example. Of its stages sft and
+contrastive in one folder the first is the arm stage1, from which other arms start, and the second the arm bucket (with
+`--start stage1`, as no stage 2 lies between). The folder is copied, and trained no further: a stage that ended early
+stays at its last checkpoint. The result names the settings that differ from the table's; give the table the run's own,
+for example contrastive.ask_again=1 contrastive.steps=16, to have few. A packed run is unpacked first, with
+`cudal1 unpack`.
 
 A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes`, and at SIGTERM, a run
 under way ends with a checkpoint; `--minutes 0` starts none. `--pack` writes what the next machine needs: of finished
