@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from synthetic_run import write_run
 
-from cudal1_ray.analysis import AnalysisConfig, html_table, markdown_table, read_run, rich_table, summarise
-from cudal1_ray.analysis.tables import print_table
-
-from cudal1_ray.analysis import combine_seeds, present, print_summary, write_report, write_summary  # isort: skip
+from cudal1_ray.analysis import AnalysisConfig, read_run, write_report
 from cudal1_ray.analysis.candidates import answer_sections, references_of
 from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
-from cudal1_ray.analysis.report import headline
-from cudal1_ray.analysis.tables import markdown_lines
-from cudal1_ray.analysis.terminal import closing_lines
 from cudal1_ray.errors import UserError
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
@@ -135,11 +127,6 @@ def checked_page(html: str) -> Page:
     assert SECTIONS <= set(page.ids)
     assert not any(ink in html for ink in INKS.values()), "a stand-in colour was left in a figure"
     return page
-
-
-@pytest.fixture(scope="module")
-def complete(tmp_path_factory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs") / "complete", problems=12, samples=4)
 
 
 @pytest.fixture(scope="module")
@@ -263,30 +250,6 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     assert "half.parquet" in page.text and "not readable as YAML" in page.text
 
 
-def test_summary_when_an_assessment_is_recorded_twice_counts_it_once(complete, tmp_path):
-    shutil.copy(complete / "assessments.jsonl", tmp_path)
-    with (tmp_path / "assessments.jsonl").open("a") as file:
-        file.write((complete / "assessments.jsonl").read_text())
-    write_summary(tmp_path, QUICK)
-    twice = json.loads((tmp_path / "report" / "summary.json").read_text())
-    assert twice["stages"] == summarise(read_run(complete), QUICK)["stages"]
-
-
-def test_tables_when_rendered_hold_the_papers_columns_and_the_convention(complete, tmp_path):
-    from rich.console import Console
-
-    summary = summarise(read_run(complete), QUICK)
-    console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
-    console.print(rich_table(summary))
-    for table in (console.export_text(), markdown_table(summary), html_table(summary)):
-        for heading in ("mean", "geometric mean", "p50 (median)", "max", "p75", "p25", "success", "1.01×"):
-            assert heading in table, heading
-        assert "supervised fine-tuning" in table and "held-out" in table
-        assert "failed sample counts as speedup 0" in " ".join(table.split())
-    combined = combine_seeds([summary, summary])
-    assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(combined, best_of_n=True)
-
-
 def test_references_and_sections_when_read_come_from_prompt_and_completion(complete):
     references = references_of(read_run(complete))
     assert len(references) == 12
@@ -335,88 +298,3 @@ def test_exemplars_when_a_manifest_is_there_are_those_it_counts(complete, tmp_pa
     manifest = {"format": 1, "shards": [["shard-0.parquet", 7]]}
     (tmp_path / "exemplars" / "manifest.json").write_text(json.dumps(manifest))
     assert len(read_run(tmp_path).exemplars) == 7
-
-
-def test_print_summary_when_a_run_is_complete_prints_its_table(complete, tmp_path):
-    from rich.console import Console
-
-    console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
-    present(complete, console)
-    (tmp_path / "rollouts").mkdir()
-    print_summary(tmp_path, console)
-    text = " ".join(console.export_text().split())
-    on_train, on_held_out = (
-        text.index(f"contrastive RL against untrained, {split} problems: geometric mean times")
-        for split in ("8 train", "4 held-out")
-    )
-    assert on_train < on_held_out and f"next: cudal1 samples {complete}" in text.replace("\n", " ")
-    assert "report: " in text and "index.html" in text
-    assert text.endswith("No stage of this run has been assessed yet.")
-
-
-def test_summary_when_prompts_held_exemplars_discloses_it(tmp_path):
-    rows = [
-        {"stage": s, "split": "train", "problem_id": "p", "index": 0, "status": "accepted", "speedup": 1.0}
-        | {"exemplar_ids": ids}
-        for s, ids in (("sft", []), ("contrastive", ["a", "b"]))
-    ]
-    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = summarise(read_run(tmp_path), QUICK)
-    assert summary["conventions"]["asked_with_exemplars"] == {"sft/train": 0.0, "contrastive/train": 1.0}
-    assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
-
-
-def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that_did(complete):
-    summary = summarise(read_run(complete), QUICK)
-    nothing = {split: {**entry, "success_rate": 0.0} for split, entry in summary["stages"]["untrained"].items()}
-    summary["stages"]["untrained"] = nothing
-    head = headline(summary)
-    assert (head["first"], head["last"], head["unsolved"]) == ("sft", "contrastive", ["untrained"])
-    assert head["change"]["first"] == "sft"
-
-
-def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figure(complete, tmp_path):
-    from rich.console import Console
-
-    summary = summarise(read_run(complete), QUICK)
-    summary["stages"]["contrastive_without_exemplars"] = summary["stages"]["contrastive"]
-    console = Console(width=80, record=True, file=open(tmp_path / "out", "w"))
-    console.print(rich_table(summary, compact=True))
-    assert "…" not in console.export_text()
-
-
-@pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True), (40, True)])
-def test_terminal_tables_when_narrow_or_wide_fit_their_width(complete, tmp_path, width, compact):
-    from rich.console import Console
-
-    console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
-    print_table(console, rich_table(summarise(read_run(complete), QUICK), compact=compact))
-    text = " ".join(console.export_text().split())
-    assert "…" not in text and "fine-tuning" in text and ("p75" in text) != compact
-
-
-def test_headline_when_fine_tuning_was_assessed_compares_with_it(complete):
-    summary = headline(summarise(read_run(complete), QUICK))
-    assert (summary["first"], summary["last"]) == ("sft", "contrastive")
-    assert summary["change"]["first"] == "sft"
-
-
-def test_markdown_lines_when_a_cell_holds_bars_or_breaks_keep_one_line_a_row():
-    assert markdown_lines(["a", "b"], [["x|y", "1\n2"]], right_aligned=[1]) == [
-        "| a | b |",
-        "|---|---:|",
-        "| x\\|y | 1 2 |",
-    ]
-
-
-def test_closing_lines_when_a_name_has_spaces_and_quotes_are_commands_as_a_shell_reads_them(tmp_path):
-    run = tmp_path / "it's my run"
-    for folder in ("tb", "checkpoints/sft-final", "rollouts"):
-        (run / folder).mkdir(parents=True)
-    (run / "rollouts" / "a.parquet").touch()
-    _, *lines = closing_lines(run, run / "report" / "index.html")
-    assert [shlex.split(line.partition(":")[2]) for line in lines] == [
-        ["tensorboard", "--logdir", str(run / "tb")],
-        ["cudal1", "samples", str(run)],
-        ["cudal1", "serve", f"policy={run}"],
-    ]
