@@ -132,11 +132,12 @@ def _collect(arguments: argparse.Namespace) -> int:
     if "policy=endpoint" in overrides and not any(override.startswith("prompting=") for override in overrides):
         overrides.insert(0, "prompting=full")  # the compact style is for policies that were trained on it
     config = load_config(overrides)
+    from cudal1_ray.commands.collect import check_collection, collect
+
     if arguments.cfg:
+        check_collection(config)
         print(to_yaml(config), end="")
         return 0
-    from cudal1_ray.commands.collect import collect
-
     return collect(config)
 
 

@@ -105,7 +105,10 @@ def test_help_when_given_alone_names_every_command():
         (("evaluate", "--run", ".", "rewards=success"), "rewards=success: is read by `cudal1 train` only"),
         (("evaluate", "--run", ".", "--fail-on", "slower"), "--fail-on: goes with one CANDIDATE"),
         (("collect",), "policy.kind=scratch"),
-        (("collect", "policy=endpoint", "collect.out=FILE/x.parquet"), "file.py: File exists; give another path"),
+        (
+            ("collect", "policy=endpoint", "policy.url=http://x", "policy.model=m", "collect.out=FILE/x.parquet"),
+            "file.py: File exists; give another path",
+        ),
         (("train", "--cfg", "name=two\nlines"), "must be a plain folder name"),
         (("train", "--cfg", f"name={'x' * 250}"), "must be a plain folder name"),
         (("train", "--cfg", "problems.path=~no-such-user/x"), "problems.path=~no-such-user/x: there is no such home"),

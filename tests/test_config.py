@@ -89,6 +89,7 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
         (["policy=endpoint"], "policy=endpoint: a server gives no weights to train"),
         (["problems.source=web"], "problems.source=web: must be one of bundled, folder, hub, parquet"),
         (["problems=kernelbench_parquet"], "problems.path: needed with problems.source=parquet"),
+        (["problems.split=held_out"], "problems.split=held_out: a run needs training problems"),
         (["problems.sizes=paper"], "problems.paper_path: needed with problems.sizes=paper"),
         (["cluster.shared_gpu=true"], "cluster.shared_gpu=true: set cluster.evaluate_during_generation=false"),
         (["recipe=kernelbench_four_gpus", "rollout.tensor_parallel=2"], "cluster.rollout.num_gpus=1"),

@@ -44,14 +44,11 @@ def collect(config: Config, console: Console | None = None) -> int:
         UserError: naming the setting, the problem or the server at fault; what was evaluated before is kept.
     """
     console = console or Console(highlight=False, markup=False)
+    check_collection(config)
     problems = [problem for problem in load_problems(config.problems) if problem.split == "train"]
     if not problems:
-        raise UserError("problems.split=held_out: candidates are collected for training problems alone")
+        raise UserError(f"problems.source={config.problems.source}: it has no training problem")
     out = Path(config.collect.out).expanduser()
-    if out.suffix != ".parquet":
-        raise UserError(f"collect.out={config.collect.out}: must end in .parquet")
-    if config.policy.kind == "scratch":
-        raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
     attempts_file = out.with_suffix(".jsonl")
     if out.exists() and not attempts_file.exists():
         raise UserError(f"collect.out={config.collect.out}: is there, and was not collected here; give another name")
@@ -60,6 +57,24 @@ def collect(config: Config, console: Console | None = None) -> int:
         if not claim_file(lock):
             raise UserError(f"collect.out={config.collect.out}: another command collects there; give another name")
         return _collect_into(out, JsonLines(attempts_file), problems, config, console)
+
+
+def check_collection(config: Config) -> None:
+    """Check that the settings name training problems, a table and a policy that writes. Neither a file nor a server is
+    looked for.
+
+    Raises:
+        UserError: naming the setting at fault.
+    """
+    if config.problems.split == "held_out":
+        raise UserError("problems.split=held_out: candidates are collected for training problems alone")
+    config.problems.require_paths()
+    if Path(config.collect.out).suffix != ".parquet":
+        raise UserError(f"collect.out={config.collect.out}: must end in .parquet")
+    if config.policy.kind == "scratch":
+        raise UserError("policy.kind=scratch: an untrained policy writes no candidates; use policy=endpoint or a model")
+    if config.policy.kind == "endpoint":
+        config.policy.require_server()
 
 
 def _collect_into(out: Path, attempts: JsonLines, problems: Sequence[Problem], config: Config, console: Console) -> int:

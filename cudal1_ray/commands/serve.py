@@ -31,13 +31,13 @@ def serve(overrides: list[str], show_config: bool = False, add_key: str = "", re
     if add_key or revoke_key:
         return _change_keys(overrides, add_key, revoke_key)
     config = load_serving_config(overrides)
+    if config.policy.path == ENDPOINT:
+        raise UserError(f"policy={ENDPOINT}: the model is served at {config.policy.url} already; give a model folder")
     if show_config:
         from cudal1_ray.config import to_yaml
 
         print(to_yaml(config), end="")
         return 0
-    if config.policy.path == ENDPOINT:
-        raise UserError(f"policy={ENDPOINT}: the model is served at {config.policy.url} already; give a model folder")
     if config.address is None:
         check_gpus(config)
     return _run(config, Console(highlight=False, markup=False))

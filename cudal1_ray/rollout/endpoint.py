@@ -41,6 +41,13 @@ class PolicyEndpointConfig:
     # Requests under way at once.
     concurrency: int = bounded(8, least=1)
 
+    def require_server(self, section: str = "policy") -> None:
+        """Raise UserError naming what is not given of the server: its address, or the model's name."""
+        if not self.url.startswith(("http://", "https://")):
+            raise UserError(f"{section}.url={self.url!r}: give the server's address, such as http://localhost:8000/v1")
+        if not self.model:
+            raise UserError(f"{section}.model is empty: give the model's name as {self.url} knows it")
+
 
 @dataclass(frozen=True)
 class WrittenText:
@@ -61,12 +68,7 @@ class EndpointClient:
             section: name of the section of the configuration, for messages.
         """
         self._config, self._section = config, section
-        if not config.url.startswith(("http://", "https://")):
-            raise UserError(
-                f"{section}.url={config.url!r}: give the server's address, such as http://localhost:8000/v1"
-            )
-        if not config.model:
-            raise UserError(f"{section}.model is empty: give the model's name as {config.url} knows it")
+        config.require_server(section)
         self._key = os.environ.get(config.key_env, "").strip() if config.key_env else ""
         if config.key_env and not self._key:
             raise UserError(f"{section}.key_env={config.key_env}: this environment variable is not set")

@@ -275,6 +275,7 @@ def check_serving_config(config: ServingConfig) -> None:
             "make a key with `cudal1 serve --add-key NAME security.keys_file=FILE`, or use host=127.0.0.1"
         )
     check_rollout_config(config.rollout)
+    config.evaluation.validate()
     config.prompting.validate()
     config.exemplars.validate()
 

@@ -145,8 +145,27 @@ def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
     assert "another command collects there" in capsys.readouterr().err
 
 
-def test_endpoint_policy_when_trained_or_served_is_refused(capsys):
-    arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["policy=tiny"], "policy.kind=scratch"),
+        (["policy.url="], "policy.url=''"),
+        (["policy.model="], "policy.model is empty"),
+        (["collect.out=table.csv"], "collect.out=table.csv: must end in .parquet"),
+        (["problems.split=held_out"], "problems.split=held_out"),
+        (["problems=kernelbench_folder"], "problems.path: needed with problems.source=folder"),
+    ],
+)
+def test_settings_when_nothing_can_be_collected_are_refused_by_collect_and_its_cfg_alike(overrides, named, capsys):
+    for flags in ([], ["--cfg"]):
+        server = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m"]
+        assert main(["collect", *server, *overrides, *flags]) == 2
+        assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--cfg"]])
+def test_endpoint_policy_when_trained_or_served_is_refused(flags, capsys):
+    arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m", *flags]
     assert main(["train", "recipe=none", *arguments]) == 2 and "no weights to train" in capsys.readouterr().err
     assert main(["serve", *arguments]) == 2 and "served at http://127.0.0.1:9/v1" in capsys.readouterr().err
 

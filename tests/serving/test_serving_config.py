@@ -80,6 +80,8 @@ def test_rules_when_a_preset_is_chosen_are_those_that_training_and_evaluate_have
         (["rollout.engine=transformers"], "vllm"),
         (["optimize.rounds=many"], "optimize.rounds"),
         (["evaluation/rules=strikt"], "did you mean evaluation/rules=strict"),
+        (["evaluation.device=quantum"], "evaluation.device=quantum: must be cpu, cuda"),
+        (["evaluation.against=none"], "evaluation.against: "),
     ],
 )
 def test_serving_settings_when_wrong_are_named(run, overrides, named):
