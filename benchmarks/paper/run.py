@@ -60,7 +60,8 @@ class Table:
     def __init__(self, runner: Runner, samples: int, assessed: int | None = None, arms: dict[str, Arm] | None = None):
         self.runner, self.samples, self.assessed, self.arms = runner, samples, assessed, arms or ARMS
         self.config = load_config([*runner.overrides])
-        self.problems = sum(problem.split == "train" for problem in load_problems(self.config.problems))
+        train = sum(problem.split == "train" for problem in load_problems(self.config.problems))
+        self.problems = min(train, self.config.problems.asked or train)
 
     def check(self, names: Iterable[str]) -> None:
         """Raise UserError when one of these arms trains the base model further and that has random weights."""

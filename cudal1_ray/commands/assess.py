@@ -51,7 +51,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     Raises:
         UserError: there is no run or policy, a setting is wrong, or another command trains or assesses the run.
     """
-    from cudal1_ray.training.assessment import fixed_problems
+    from cudal1_ray.problems.select import fixed_problems
     from cudal1_ray.training.policy_assessment import find_policy, is_assessed, questions_of, read_config
     from cudal1_ray.training.run_folder import RunFolder
 

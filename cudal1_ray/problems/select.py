@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cudal1_ray.errors import UserError
@@ -26,6 +26,8 @@ _sources: dict[str, Loader] = {
 
 # Share of the problems that no committed split names which is held out unless `held_out_fraction` is set.
 DEFAULT_FRACTION = 0.1
+# Seed of the draw of `fixed_problems`.
+PROBLEM_DRAW = 1
 
 
 def register_source(name: str, load: Loader) -> None:
@@ -79,6 +81,19 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
             f"levels={list(config.levels)}, ids={list(config.ids)}, families={list(config.families)}; widen one of them"
         )
     return with_sizes(problems, config.sizes, config.paper_path)
+
+
+def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
+    """Return the same `count` of the problems whatever their order; all where there are no more.
+
+    A smaller count's are among a larger one's. A run's seed has no part in it, so that runs of several seeds are asked
+    the same problems: of 152 problems, two draws of 40 would share some 10.
+    """
+    import numpy as np  # which no command loads at its start
+
+    ordered = sorted(problems, key=lambda problem: problem.problem_id)
+    chosen = np.random.default_rng(PROBLEM_DRAW).permutation(len(ordered))[:count]
+    return [ordered[i] for i in sorted(chosen)]
 
 
 def hashed_split(problem: Problem, held_out_fraction: float) -> str:

@@ -14,12 +14,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
+from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.sampling import EvaluatedSample
@@ -28,8 +27,6 @@ from cudal1_ray.training.stages.contrastive import contrastive_prompts
 
 SCOPE = "assessment"
 UNTRAINED = "untrained"
-# Seed of the draw of `fixed_problems`.
-PROBLEM_DRAW = 1
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
 # Values of p in fast_p, the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517).
 FASTER = (1.0, 1.2)
@@ -161,17 +158,6 @@ def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
     """Return whether a contrastive prompt of any of the problems would show an exemplar."""
     prompts = contrastive_prompts(session, [p.problem_id for p in problems], session.seed(f"{SCOPE}/look"))
     return any(prompt.exemplar_ids for prompt in prompts)
-
-
-def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
-    """Return the same `count` of the problems whatever their order; all where there are no more.
-
-    A run's seed has no part in it, so that runs of several seeds are assessed on the same problems: of 152 problems,
-    two draws of 40 would share some 10.
-    """
-    ordered = sorted(problems, key=lambda problem: problem.problem_id)
-    chosen = np.random.default_rng(PROBLEM_DRAW).permutation(len(ordered))[:count]
-    return [ordered[i] for i in sorted(chosen)]
 
 
 def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:

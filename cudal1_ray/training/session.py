@@ -11,6 +11,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
+from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
 from cudal1_ray.prompting.related import related_kernels
 from cudal1_ray.rewards import verdict_reward
@@ -137,12 +138,14 @@ class Session:
 
     @property
     def rotation(self) -> list[str]:
-        """Return the training problems that are still asked: those that left the rotation are not.
+        """Return the training problems that are still asked, of `problems.asked`: those that left the rotation are not.
 
         Raises:
             UserError: when none is left.
         """
-        ids = [problem.problem_id for problem in self.train_problems]
+        count = self.config.problems.asked
+        chosen = self.train_problems if count is None else fixed_problems(self.train_problems, count)
+        ids = [problem.problem_id for problem in chosen]
         left = [problem_id for problem_id in ids if not self.state.problems.retired(problem_id)]
         if not left:
             raise UserError(

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
-from cudal1_ray.problems.select import hashed_split
+from cudal1_ray.problems.select import fixed_problems, hashed_split
 
 VALID = "class Model:\n    pass\ndef get_inputs():\n    return []\ndef get_init_inputs():\n    return []\n"
 PRESETS = Path(__file__).parents[2] / "conf" / "problems"
@@ -96,3 +96,11 @@ def test_problem_presets_when_merged_fit_the_schema(preset):
     merged = OmegaConf.merge(OmegaConf.structured(ProblemsConfig), OmegaConf.load(preset))
     config = OmegaConf.to_object(merged)
     assert config.source in preset.stem and preset.read_text().startswith("# ")
+
+
+def test_fixed_problems_when_chosen_are_the_same_in_any_order_and_among_those_of_a_larger_number(numbered):
+    problems = load_problems(numbered)
+    chosen = fixed_problems(problems, 5)
+    assert chosen == fixed_problems(problems[::-1], 5) and len(chosen) == 5
+    assert set(map(id, chosen)) < set(map(id, fixed_problems(problems, 9)))
+    assert fixed_problems(problems, 999) == problems

@@ -12,7 +12,8 @@ from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
-from cudal1_ray.training.assessment import figures_of, fixed_problems, problems_of_table
+from cudal1_ray.problems.select import fixed_problems
+from cudal1_ray.training.assessment import figures_of, problems_of_table
 
 
 def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
@@ -35,13 +36,6 @@ def test_figures_when_assessed_are_shares_of_samples_and_of_the_best_of_each_pro
     assert (figures["best_success"], figures["best_fast_1"], figures["best_own_kernel"]) == (1.0, 0.5, 0.5)
     assert figures["best_geomean"] == pytest.approx(math.sqrt(1.1))
     assert figures_of([])["success"] == 0.0
-
-
-def test_problems_of_a_look_when_chosen_are_the_same_every_time():
-    problems = load_problems(load_config([]).problems)
-    chosen = fixed_problems(problems, 5)
-    assert chosen == fixed_problems(problems[::-1], 5) and len(chosen) == 5
-    assert len(fixed_problems(problems, 999)) == len(problems)
 
 
 def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):

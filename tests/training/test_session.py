@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.training.assessment import problems_of_table
 from tests.training.scripted_run import open_session
 
 
@@ -20,3 +21,11 @@ def test_problem_when_too_long_for_a_prompt_is_left_out_and_named(tmp_path):
     assert all(problem_id in note for problem_id in long) and "max_prompt_tokens" in note
     with pytest.raises(UserError, match="every training problem"):
         open_session(tmp_path / "none", "prompting.max_prompt_tokens=1")
+
+
+def test_rotation_when_a_number_is_asked_has_the_problems_of_an_assessment_of_as_many(tmp_path):
+    session = open_session(tmp_path, "problems.asked=3", "assessment.problems=3")
+    assert len(session.train_problems) > 3
+    assert session.rotation == [problem.problem_id for problem in problems_of_table(session, session.train_problems)]
+    everything = open_session(tmp_path / "all")
+    assert everything.rotation == [problem.problem_id for problem in everything.train_problems]
