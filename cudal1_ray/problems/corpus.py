@@ -8,6 +8,8 @@ evaluator alone decides.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +62,16 @@ def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
     if not files:
         raise UserError(f"{root}: no corpus here; expected <problem id>/<entry>.py")
     return [parse_entry(file.read_text(encoding="utf-8"), file.parent.name, file.stem, str(file)) for file in files]
+
+
+def measured_elsewhere(entries: Iterable[CorpusEntry], device: str) -> str:
+    """Return how many candidates have a speedup that another device measured, and which; empty where none has."""
+    others = Counter(
+        entry.hardware or "a device that is not recorded"
+        for entry in entries
+        if entry.speedup > 0 and entry.hardware != device
+    )
+    return ", ".join(f"{count} on {name}" for name, count in sorted(others.items()))
 
 
 def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEntry:

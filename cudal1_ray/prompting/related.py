@@ -58,6 +58,10 @@ class RelatedKernels:
         chosen = [identity for likeness, identity in ranking if self._sources[identity] != own and likeness > 0]
         return [self._kernel_section(identity) for identity in chosen[: self._count][::-1]]
 
+    def entries(self) -> list[CorpusEntry]:
+        """Return the kernels that prompts may show, the fastest of each problem."""
+        return list(self._best.values())
+
     def _kernel_section(self, identity: str) -> dict[str, str]:
         entry, name = self._best[identity], self._problems[identity].name or identity
         return {

@@ -19,7 +19,8 @@ class SftConfig:
     # problem_id) and code, and where there are any analysis, design, techniques and speedup. Those of the run's
     # training problems count.
     corpus: str = "bundled"
-    # Candidates that come with a speedup an evaluator measured are taken at its word; false: all are evaluated here.
+    # Candidates that come with a speedup an evaluator measured, on any device, are taken at its word; false: all are
+    # evaluated here.
     recorded_verdicts: bool = True
     epochs: int = bounded(2, least=1)  # passes over the pairs; each epoch draws its contrastive prompts anew
     batch_sequences: int = bounded(8, least=1)  # sequences per optimiser step

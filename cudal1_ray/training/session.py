@@ -11,6 +11,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
+from cudal1_ray.problems.corpus import measured_elsewhere
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
 from cudal1_ray.prompting.related import related_kernels
@@ -72,8 +73,8 @@ class Session:
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         rules = rules_in_force(config.evaluation)
-        related = related_kernels(config.prompting, self.train_problems)
-        self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, related)
+        self._related = related_kernels(config.prompting, self.train_problems)
+        self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, self._related)
         self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
@@ -84,10 +85,19 @@ class Session:
 
     def settle_hardware(self) -> None:
         """Bind exemplars and verdicts to the hardware that measures now; the fastest that other hardware measured are
-        measured again, of each problem for which none is known to be right here.
+        measured again, of each problem for which none is known to be right here. A note names the devices that measured
+        the related kernels of prompts, where these are others: prompts show such speedups as recorded.
         """
-        if self.crew.machine is None:
+        machine = self.crew.machine
+        if machine is None:
             return
+        related = self._related.entries() if self._related and machine.on_gpu else []  # on a CPU no prompt shows any
+        if others := measured_elsewhere(related, machine.device):
+            source = self.config.prompting.related_from
+            self.progress.note(
+                f"prompting.related_from={source}: speedups of related kernels are shown as recorded, {others}; "
+                f"this is {machine.device}"
+            )
         by_id = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
         if not by_id:
             return

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
@@ -13,6 +16,7 @@ from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.journal import VerdictJournal
+from cudal1_ray.training.stages.sft import begin_corpus
 from tests.training.scripted_run import open_session
 
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
@@ -95,6 +99,30 @@ def test_run_when_other_hardware_measured_its_seeds_measures_them_once_and_serve
     shutil.rmtree(tmp_path / "run" / "exemplars")  # a kill before what was measured was saved
     insert_measured(tmp_path / "run" / "exemplars", H200, [])
     assert settled() == (0, [])
+
+
+def test_corpus_when_another_device_measured_it_is_noted(tmp_path):
+    train = [p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train"][:3]
+    rows = [{"problem": name, "code": f"class ModelNew:\n    number = {n}\n"} for n, name in enumerate(train)]
+    for row, fields in zip(rows, ({"hardware": H100}, {"hardware": H200}, {}), strict=True):
+        row.update(fields, speedup=1.5)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "corpus.parquet")
+
+    def notes(device: str, *more: str) -> list[str]:
+        folder = tmp_path / f"{device} {more}"
+        corpus = f"{tmp_path}/corpus.parquet"
+        session = open_session(folder, f"sft.corpus={corpus}", f"prompting.related_from={corpus}", *more)
+        session.crew.machine = Machine(device, on_gpu=True)
+        session.settle_hardware()
+        begin_corpus(session)
+        return session.progress._notes
+
+    related, taken = notes(H200)
+    others = f"recorded, 1 on {H100}, 1 on a device that is not recorded; this is {H200}"
+    assert related.startswith("prompting.related_from=") and others in related
+    assert taken.startswith("sft.corpus=") and others in taken and "sft.recorded_verdicts=false" in taken
+    (related,) = notes(H100, "sft.recorded_verdicts=false")
+    assert f"recorded, 1 on {H200}, 1 on a device" in related
 
 
 def test_exemplars_when_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):

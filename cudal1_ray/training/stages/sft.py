@@ -9,6 +9,7 @@ import numpy as np
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
 from cudal1_ray.problems import CorpusEntry, MemberDraw, read_corpus
+from cudal1_ray.problems.corpus import measured_elsewhere
 from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs, one_shot_pairs
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
@@ -89,6 +90,7 @@ def begin_corpus(session: Session) -> VerdictCollector:
     session.progress.stage("corpus", len(entries))
     collector = session.batches.collector("training")
     recorded = _recorded_speedups(session, entries)
+    _note_device_of(session, [entry for entry in entries if entry.entry_id in recorded])
     for entry in entries:
         if entry.entry_id not in recorded:
             collector.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
@@ -108,6 +110,16 @@ def _recorded_speedups(session: Session, entries: list[CorpusEntry]) -> dict[str
     """Return the speedups, by entry id, that the corpus brings and the run takes at their word."""
     recorded = session.config.sft.recorded_verdicts
     return {entry.entry_id: entry.speedup for entry in entries if recorded and entry.speedup > 0}
+
+
+def _note_device_of(session: Session, recorded: list[CorpusEntry]) -> None:
+    """Note which device measured the speedups that the run takes at their word, where it is another one."""
+    machine, settings = session.crew.machine, session.config.sft
+    if machine is not None and (others := measured_elsewhere(recorded, machine.device)):
+        session.progress.note(
+            f"sft.corpus={settings.corpus}: speedups of candidates are taken as recorded, {others}; this is "
+            f"{machine.device}, and sft.recorded_verdicts=false measures them here"
+        )
 
 
 def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
