@@ -20,6 +20,7 @@ from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from cudal1_ray.actors.causes import cause_of
 from cudal1_ray.actors.config import RoleConfig
 from cudal1_ray.actors.member import ActorsLost, MethodCall, Timed
+from cudal1_ray.wording import counted
 
 logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)  # the fleet reports it in one line
 
@@ -157,7 +158,7 @@ class Fleet:
         self.replacements.append(cause)
         if len(self.replacements) > self._max_replacements:
             raise FleetLost(
-                f"{self.name}: {len(self.replacements)} members lost (cluster.max_replacements="
+                f"{self.name}: {counted(len(self.replacements), 'member')} lost (cluster.max_replacements="
                 f"{self._max_replacements}); the last one: {cause}"
             )
         ray.kill(self._manager.remove_actor(member))

@@ -31,6 +31,7 @@ from cudal1_ray.analysis.run_data import SPLITS, RunData, credited_speedup, is_a
 from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup, split_name, stage_name
 from cudal1_ray.evaluation.reasons import describe
+from cudal1_ray.wording import counted
 
 _NO_ASSESSMENT = "No stage of this run has been assessed yet."
 # Upper edges of the heat colours, as speedups; the fifth of nine holds 0.95x to 1.05x.
@@ -238,10 +239,10 @@ def rejections_plot(run: RunData) -> Plot:
     """Plot how many candidates were rejected for each reason."""
     name, title = "rejections", "Why candidates were rejected"
     rows = run.rollouts or run.assessments
-    what = "rollouts" if run.rollouts else "assessed samples"
+    what = "rollout" if run.rollouts else "assessed sample"
     counts = rejection_counts(run)
     rejected = sum(not is_accepted(row) for row in rows if row.get("status"))
-    caption = f"{rejected} of {len(rows)} {what} were rejected; a candidate may be rejected for several reasons."
+    caption = f"Rejected: {rejected} of {counted(len(rows), what)}; a candidate may be rejected for several reasons."
     if not counts:
         return Plot(name, title, caption, omitted="No candidate has been rejected, or none has been evaluated yet.")
     frequent = counts[:14]

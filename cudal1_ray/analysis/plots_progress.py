@@ -24,6 +24,7 @@ from cudal1_ray.analysis.figure import (
 )
 from cudal1_ray.analysis.run_data import RunData, number
 from cudal1_ray.analysis.tables import format_share, format_speedup, stage_name
+from cudal1_ray.wording import counted
 
 # (name, metrics field in seconds, section of `cluster` whose members add up)
 ROLES = (
@@ -228,7 +229,7 @@ def drift_text(run: RunData, line: Timeline) -> str:
     band = number(rollout.get("drift_band")) if isinstance(rollout, dict) else None
     width = "" if band is None else f" of {band:g} nats per token"
     where = "in none" if not alarms.any() else f"ALARM: in {int(alarms.sum())}"
-    return f" Engine and learner left their band{width} {where} of {len(alarms)} steps."
+    return f" Engine and learner left their band{width} {where} of {counted(len(alarms), 'step')}."
 
 
 def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:

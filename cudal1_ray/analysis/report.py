@@ -37,6 +37,7 @@ from cudal1_ray.analysis.tables import (
 )
 from cudal1_ray.analysis.techniques import TECHNIQUES, count_techniques
 from cudal1_ray.evaluation.reasons import describe
+from cudal1_ray.wording import counted
 
 # (heading, metrics field, whether it is a share) of the table of steps.
 _STEP_COLUMNS = (
@@ -165,11 +166,11 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     policy = section if isinstance(section := run.config.get("policy"), dict) else {}
     model = str(policy.get("path") or policy.get("model") or "")
     if not model and policy.get("kind"):
-        model = f"{policy['kind']}, {policy.get('layers')} layers of width {policy.get('hidden_size')}"
+        model = f"{policy['kind']}, {counted(policy.get('layers') or 0, 'layer')} of width {policy.get('hidden_size')}"
     versions = [v for row in run.rollouts if (v := number(row.get("policy_version"))) is not None]
     lines = [
         ("policy", model),
-        ("stages", ", ".join(f"{stage_name(s)} ({n} steps)" for s, n in steps.items())),
+        ("stages", ", ".join(f"{stage_name(s)} ({counted(n, 'step')})" for s, n in steps.items())),
         ("problems", str(len(problems)) if problems else ""),
         ("degenerate problems", str(len(degenerate_problems([*run.assessments, *run.rollouts])) or "")),
         ("rollouts evaluated", f"{len(run.rollouts):,}" if run.rollouts else ""),

@@ -16,6 +16,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.files import salvage_json_lines
 from cudal1_ray.settings.suggestions import nearest_folders, question
+from cudal1_ray.wording import counted
 
 # With their other way of asking, see `training.assessment`; the one that a stage is known by comes last.
 STAGES = (
@@ -189,7 +190,7 @@ def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     rows, unreadable = salvage_json_lines(path)
     if unreadable:
-        notes.append(f"{path.name}: {unreadable} unreadable line{'s' * (unreadable > 1)} skipped.")
+        notes.append(f"{path.name}: {counted(unreadable, 'unreadable line')} skipped.")
     return rows
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from cudal1_ray.analysis.run_data import RunData, credited_speedup, is_accepted, number, read_texts, text_list
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import describe
+from cudal1_ray.wording import counted
 
 ORDERS = ("latest", "best", "worst")
 
@@ -82,7 +83,7 @@ def find_samples(run: RunData, criteria: SampleFilter) -> tuple[list[RecordedSam
         raise UserError(f"{run.folder}: no samples of {source} are recorded; look at those of {other}")
     chosen = [row for row in rows if _matches(row, criteria)]
     if not chosen:
-        raise UserError(f"{run.folder}: none of {len(rows):,} samples matches; there are {_overview(rows)}")
+        raise UserError(f"{run.folder}: none of {counted(len(rows), 'sample')} matches; there are {_overview(rows)}")
     chosen.sort(key=_key(criteria.order))
     selection = chosen[: criteria.limit] if criteria.limit else chosen
     return [sample_of(row) for row in selection], len(chosen)
@@ -99,7 +100,7 @@ def instructive_samples(run: RunData, limit: int) -> list[tuple[str, RecordedSam
     latest = sorted(rows, key=_key("latest"))
     counts = Counter(reason for row in rows if not is_accepted(row) for reason in set(text_list(row.get("reasons"))))
     picked = [
-        (f"{reason}, {count:,} of {len(rows):,} samples; the latest", row)
+        (f"{reason}, {count:,} of {counted(len(rows), 'sample')}; the latest", row)
         for reason, count in counts.most_common(max(1, limit - 3))
         if (row := next((r for r in latest if not is_accepted(r) and reason in text_list(r.get("reasons"))), None))
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from cudal1_ray.analysis.run_data import RunData, is_degenerate, number
 from cudal1_ray.analysis.tables import format_share, format_speedup, split_name, stage_name
+from cudal1_ray.wording import counted
 
 # (heading, key, whether it is a share)
 COLUMNS = (
@@ -36,7 +37,8 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         how = "with" if row.get("exemplars") else "without"
         place = f"{stage_name(str(row.get('stage')))}, after step {row.get('step')}"
-        where = f"{split_name(str(row.get('split')))} problems, {how} exemplars, {row.get('samples', 0):g} samples"
+        samples = counted(int(row.get("samples", 0)), "sample")
+        where = f"{split_name(str(row.get('split')))} problems, {how} exemplars, {samples}"
         cells = []
         for _, key, share in COLUMNS:
             value = number(row.get(key))
@@ -59,7 +61,7 @@ def _kernels(rows: Sequence[Mapping[str, Any]]) -> str:
         shares = [sum(bool(row["own_kernel"]) for row in accepted)]
         shares += [sum((number(row.get("speedup")) or 0.0) > factor for row in accepted) for factor in (1.0, 1.2)]
         row_html = "".join(f"<td>{format_share(count / len(group))}</td>" for count in shares)
-        where = f"{split_name(split)} problems, {len(group)} samples"
+        where = f"{split_name(split)} problems, {counted(len(group), 'sample')}"
         body.append(
             f'<tr><th scope="row">{escape(stage_name(stage))}<small>{escape(where)}</small></th>{row_html}</tr>'
         )

@@ -17,6 +17,7 @@ from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, n
 from cudal1_ray.analysis.statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
+from cudal1_ray.wording import counted
 
 _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
 # Settings that distinguish runs of one configuration without changing what is run.
@@ -224,7 +225,7 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         },
         "conventions": {
             **summaries[0]["conventions"],
-            "intervals": f"Mean over {len(runs)} runs with the 95% Student t "
+            "intervals": f"Mean over {counted(len(runs), 'run')} with the 95% Student t "
             "interval of that mean; geometric means are averaged as logarithms.",
         },
         "stages": stages,

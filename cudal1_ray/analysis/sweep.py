@@ -20,6 +20,7 @@ from cudal1_ray.analysis.statistics import SampleSet, t_interval
 from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise, write_report_file
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
+from cudal1_ray.wording import counted
 
 SEED_KEY = "seed"
 
@@ -77,7 +78,8 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
     settings = _group(folder, finished)
     stage = _last_common_stage(settings)
     if stage is None:
-        raise UserError(f"{folder}: no run of this sweep is finished and assessed yet ({len(jobs)} were started)")
+        started = counted(len(jobs), "run")
+        raise UserError(f"{folder}: no run of this sweep is finished and assessed yet ({started} started)")
     described, degenerate = {}, []
     for setting in settings:
         combined = combine_seeds([summarise(run, config) for run in setting.runs.values()])

@@ -16,6 +16,7 @@ from rich.segment import SegmentLines
 from rich.table import Table
 
 from cudal1_ray.analysis.run_data import SPLITS
+from cudal1_ray.wording import counted
 
 # Columns that tables are made to fit into: those of a terminal as it opens.
 LEAST_WIDTH = 80
@@ -94,7 +95,7 @@ def degenerate_text(summary: Mapping[str, Any]) -> str:
     count = len(entry.get("problems", ()))
     if not count:
         return ""
-    what = f"{count} degenerate problem{'s' * (count > 1)} ({entry['samples']} samples)"
+    what = f"{counted(count, 'degenerate problem')} ({counted(entry['samples'], 'sample')})"
     fate = "left out of all means" if entry["left_out"] else "counted like all others"
     return f"Degenerate, that is with an output that does not depend on the input: {what}, {fate}."
 
@@ -135,7 +136,7 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
                     best,
                 )
             else:
-                count = f"{entry['problems']} problems, {entry['samples']} samples"
+                count = f"{counted(entry['problems'], 'problem')}, {counted(entry['samples'], 'sample')}"
             cells = []
             for _, key, share, interval in _COLUMNS:
                 text = format_share(entry[key]) if share else format_speedup(entry[key])

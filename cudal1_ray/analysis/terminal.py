@@ -14,6 +14,7 @@ from cudal1_ray.analysis.report import write_report
 from cudal1_ray.analysis.run_data import SPLITS, read_run
 from cudal1_ray.analysis.summary import summarise
 from cudal1_ray.analysis.tables import degenerate_text, format_speedup, print_table, rich_table, split_name, stage_name
+from cudal1_ray.wording import counted
 
 _FULL_WIDTH = 114
 
@@ -68,9 +69,8 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
     for split in reversed(SPLITS):
         entries = [splits[split] for splits in summary["stages"].values() if split in splits]
         if entries and not any(entry["success_rate"] > 0 for entry in entries):
-            lines.append(
-                f"no sample of any stage is correct on the {entries[-1]['problems']} {split_name(split)} problems"
-            )
+            problems = counted(entries[-1]["problems"], f"{split_name(split)} problem")
+            lines.append(f"no sample of any stage is correct on the {problems}")
             continue
         for row in summary["comparisons"]:
             if row["split"] != split:
@@ -78,7 +78,7 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
             bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
             lines.append(
                 f"{stage_name(row['second'])} against {stage_name(row['first'])}, "
-                f"{row['problems']} {split_name(row['split'])} problems: "
+                f"{counted(row['problems'], f'{split_name(split)} problem')}: "
                 f"geometric mean times {format_speedup(row['speedup_ratio'])} ({bounds}), "
                 f"success {100 * row['success_rate_difference']:+.0f} points"
             )

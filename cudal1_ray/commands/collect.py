@@ -32,6 +32,7 @@ from cudal1_ray.rollout.endpoint import WrittenText
 from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.rounds import together
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
+from cudal1_ray.wording import counted
 
 
 def collect(config: Config, console: Console | None = None) -> int:
@@ -88,7 +89,7 @@ def _collect_into(out: Path, attempts: JsonLines, problems: Sequence[Problem], c
     finally:
         count = write_table(out, problems, list(attempts))
         where = f": {out}" if count else "; no table is written"
-        console.print(f"{count} accepted of {len(attempts)} candidates{where}")
+        console.print(f"{count} accepted of {counted(len(attempts), 'candidate')}{where}")
     return code
 
 

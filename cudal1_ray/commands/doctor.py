@@ -20,6 +20,7 @@ from rich.table import Column, Table
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.wording import counted
 
 NOISE_PROBLEMS, NOISE_REPEATS = 4, 3
 _STRONGER = "unprivileged user namespaces allow the strongest level"
@@ -87,7 +88,7 @@ def _machine() -> MachineFinding:
     return MachineFinding(
         "machine",
         GOOD if enough else FAIR,
-        f"{platform.machine()}, {cores} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}",
+        f"{platform.machine()}, {counted(cores, 'core')}, {memory_gib:.0f} GiB, Python {platform.python_version()}",
         "" if enough else "the demo wants 2 cores and 8 GiB",
     )
 

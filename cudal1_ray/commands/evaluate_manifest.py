@@ -18,6 +18,7 @@ from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.problems import Problem
+from cudal1_ray.wording import counted
 
 # Lines of progress, where there is no terminal.
 _LINES = 20
@@ -68,7 +69,7 @@ def evaluate_pairs(
             for identity, verdict in coming:
                 show(verdicts.add(by_identity[identity], verdict))
     except KeyboardInterrupt:
-        progress_text = f"{len(verdicts.rows)} of {len(by_identity)} verdicts are in {verdicts.path}"
+        progress_text = f"{verdicts.path} has {len(verdicts.rows)} of {counted(len(by_identity), 'verdict')}"
         console.print(
             f"interrupted: {progress_text}; the same command goes on from there", markup=False, soft_wrap=True
         )
@@ -159,12 +160,12 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def summary_line(counts: Mapping[str, Any]) -> str:
     """Return the figures of `summary` in one line."""
-    text = f"{counts['rows']} row{'s' if counts['rows'] != 1 else ''}, {counts['accepted']} accepted"
+    text = f"{counted(counts['rows'], 'row')}, {counts['accepted']} accepted"
     if counts["credited"]:
         means = f"mean {counts['mean']:.3f}, median {counts['median']:.3f}"
         means += f", geometric mean {counts['geometric_mean']:.3f}"
         text += f"; credited speedup of {counts['credited']}: {means}"
     if counts["unconfined"]:
         text += f"; {counts['unconfined']} ran where a candidate can write your files (evaluation.required_sandbox)"
-    flagged = f"{counts['flagged']} on {counts['flagged_problems']} degenerate problems"
+    flagged = f"{counts['flagged']} on {counted(counts['flagged_problems'], 'degenerate problem')}"
     return f"{text}; flagged and left out of the means: {flagged if counts['flagged'] else 'none'}"

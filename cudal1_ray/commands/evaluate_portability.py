@@ -17,6 +17,7 @@ from cudal1_ray.commands.portability_table import Portability, markdown_table, p
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
+from cudal1_ray.wording import counted
 
 
 def chosen_types(options: Sequence[str]) -> list[str]:
@@ -70,7 +71,7 @@ def evaluate_on_types(manifest: str, out: str, types: Sequence[str], config: Con
                             show(files[kind].add(pairs[identity], verdict))
         except KeyboardInterrupt:
             done = sum(len(file.rows) for file in files.values())
-            progress_text = f"{done} of {len(pairs) * len(files)} verdicts are in {out}"
+            progress_text = f"{out} has {done} of {counted(len(pairs) * len(files), 'verdict')}"
             goes_on = "the same command goes on from there"
             console.print(f"interrupted: {progress_text}; {goes_on}", markup=False, soft_wrap=True)
             return INTERRUPTED

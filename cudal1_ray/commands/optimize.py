@@ -18,6 +18,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 from cudal1_ray.problems import Problem, parse_problem
 from cudal1_ray.source.text import decode_source
+from cudal1_ray.wording import counted
 
 # Settings that a server lets each request choose.
 _REQUEST_SETTINGS = ("rounds", "samples_per_round", "time_limit_s", "max_tokens")
@@ -131,8 +132,8 @@ def _key(key_file: str) -> str:
 def _report(result: dict[str, Any], path: Path, console: Console) -> int:
     costs = result["costs"]
     counts = (
-        f"{result['candidates']} candidates in {result['rounds']} rounds, {result['accepted']} right and different, "
-        f"{costs['completion_tokens']:,} tokens, {result['spent_s']:.0f} s"
+        f"{counted(result['candidates'], 'candidate')} in {counted(result['rounds'], 'round')}, {result['accepted']} "
+        f"right and different, {counted(costs['completion_tokens'], 'token')}, {result['spent_s']:.0f} s"
     )
     if result["note"]:
         console.print(f"note: {printable(result['note'])}", markup=False, soft_wrap=True)

@@ -23,6 +23,7 @@ from cudal1_ray.exemplars.exemplar import ID_LENGTH, Exemplar, exemplar_id
 from cudal1_ray.exemplars.segment import Segment, by_problem, index_exemplars, index_facts, regroup
 from cudal1_ray.exemplars.storage import BufferManifest, Shard
 from cudal1_ray.exemplars.view import ProblemView
+from cudal1_ray.wording import counted
 
 # New exemplars that stay Python objects before they become a segment.
 _TAIL_ROWS = 1024
@@ -272,7 +273,7 @@ def _checked_rows(folder: Path, manifest: BufferManifest, state: Mapping[str, in
     lost = any(after > generation and left < rows for after, left in manifest.rollbacks)
     if lost or rows > manifest.rows or generation > manifest.generation:
         raise UserError(
-            f"{folder} no longer holds the exemplars of generation {generation} ({rows} rows): a later run "
+            f"{folder} no longer holds the exemplars of generation {generation} ({counted(rows, 'row')}): a later run "
             "went back beyond it; resume from an earlier or a newer checkpoint"
         )
     return rows

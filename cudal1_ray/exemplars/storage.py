@@ -24,6 +24,7 @@ from cudal1_ray.exemplars.features import code_features
 from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
 from cudal1_ray.files import replacing, write_atomically
 from cudal1_ray.source.normal_form import normalise_code
+from cudal1_ray.wording import counted
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -104,7 +105,7 @@ class OpenShard:
         except (pa.ArrowException, OSError, KeyError) as error:
             raise self._unreadable(error) from error
         if rows < self._rows:
-            raise UserError(f"{self._path} holds {rows} rows, its manifest states {self._rows}: restore it")
+            raise UserError(f"{self._path} holds {counted(rows, 'row')}, its manifest states {self._rows}: restore it")
         return Segment(facts.slice(0, self._rows), codes)
 
     def _unreadable(self, error: Exception) -> UserError:

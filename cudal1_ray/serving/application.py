@@ -28,6 +28,7 @@ from cudal1_ray.serving.endpoint import EndpointDeployment
 from cudal1_ray.serving.optimize.deployments import EvaluatorDeployment, JobQueueDeployment
 from cudal1_ray.serving.optimize.jobs import OPEN, SERVER, JobStore
 from cudal1_ray.serving.served_policy import check_files
+from cudal1_ray.wording import counted
 
 # Seconds by which Ray Serve's own time limit is after this server's, which answers in a form that clients know.
 MARGIN_S = 30.0
@@ -205,7 +206,7 @@ def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: Non
     deadline, left, reported = time.monotonic() + config.drain_timeout_s, coordinator.under_way.remote().result(), -1
     while left and time.monotonic() < deadline:
         if left != reported:
-            report(f"draining: {left} requests under way")
+            report(f"draining: {counted(left, 'request')} under way")
             reported = left
         time.sleep(0.1)
         left = coordinator.under_way.remote().result()

@@ -29,6 +29,7 @@ from cudal1_ray.training.run_folder import RunFolder, check_free_space
 from cudal1_ray.training.sampling import EvaluatedSample, Sampler
 from cudal1_ray.training.signal_metrics import signal_metrics
 from cudal1_ray.training.stopping import Stopper
+from cudal1_ray.wording import counted
 
 # Exemplars of each problem, where a run moves to other hardware: as many as two prompts show.
 MEASURED_AGAIN = 4
@@ -105,7 +106,7 @@ class Session:
         collector.begin_batch()
         new = [collector.submit(key, self.problems[each.problem_id], each.code) for key, each in by_id.items()]
         if any(new):
-            self.progress.note(f"measuring {sum(new)} exemplars again on {self.crew.machine.device}")
+            self.progress.note(f"measuring {counted(sum(new), 'exemplar')} again on {self.crew.machine.device}")
         collector.finish()
         measured = [
             replace(exemplar, speedup=collector.verdicts[identity].credited_speedup)
@@ -159,8 +160,8 @@ class Session:
         left = [problem_id for problem_id in ids if not self.state.problems.retired(problem_id)]
         if not left:
             raise UserError(
-                f"problems.source={self.config.problems.source}: none of {len(ids)} training problems can be "
-                f"evaluated; {self.run.verdicts} has the reasons"
+                f"problems.source={self.config.problems.source}: none of {counted(len(ids), 'training problem')} can "
+                f"be evaluated; {self.run.verdicts} has the reasons"
             )
         return left
 

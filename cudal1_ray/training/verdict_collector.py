@@ -13,6 +13,7 @@ from cudal1_ray.rewards import is_void
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.progress import IDLE, Progress
+from cudal1_ray.wording import counted
 
 
 class VerdictCollector:
@@ -107,7 +108,7 @@ class VerdictCollector:
 
     def show(self) -> None:
         pending = self.pending + (self._beside.pending if self._beside else 0)
-        self._progress.role("evaluator", f"{pending} candidates to go" if pending else IDLE)
+        self._progress.role("evaluator", f"{counted(pending, 'candidate')} to go" if pending else IDLE)
         self._progress.refresh()
 
     def _best_speedup(self, problem_id: str) -> float:

@@ -56,9 +56,9 @@ def test_best_candidates_when_rollouts_flag_a_problem_as_degenerate_leave_it_out
     folder = write(tmp_path / "run", [row("constant", 0.0), row("plain", 2.0)], rollouts)
     text = io.StringIO()
     page = present(folder, Console(file=text, width=100))
-    assert "1 degenerate problem (1 samples), left out of all means" in " ".join(text.getvalue().split())
+    assert "1 degenerate problem (1 sample), left out of all means" in " ".join(text.getvalue().split())
     html = page.read_text()
-    assert "1 degenerate problem (1 samples), left out of all means" in html and "90" not in html.split("</style>")[1]
+    assert "1 degenerate problem (1 sample), left out of all means" in html and "90" not in html.split("</style>")[1]
     assert json.loads((folder / "report" / "summary.json").read_text())["degenerate"]["problems"] == ["constant"]
 
 

@@ -181,5 +181,6 @@ def test_manifest_summary_when_a_problem_is_degenerate_leaves_it_out_of_its_mean
         "rows": 5, "accepted": 3, "credited": 2, "mean": 2.5, "median": 2.5, "geometric_mean": pytest.approx(2.0),
         "flagged": 2, "flagged_problems": 1, "unconfined": 0,
     }  # fmt: skip
-    assert "2 on 1 degenerate" in summary_line(counts)
+    assert "5 rows, " in summary_line(counts) and summary_line(counts).endswith("2 on 1 degenerate problem")
     assert summary([row("p", 0.0)])["mean"] is None and "none" in summary_line(summary([row("p", 0.0)]))
+    assert summary_line(summary([row("p", 0.0)])).startswith("1 row, ")

@@ -84,6 +84,17 @@ def test_optimize_when_a_file_has_the_modules_name_keeps_that_file(command, tmp_
     assert not (tmp_path / "net_fast_3.py").exists()  # the same again is the same file
 
 
+@pytest.mark.parametrize(
+    ("rounds", "counts"),
+    [(1, "1 candidate in 1 round, 1 right and different, 1 token,"), (2, "2 candidates in 2 rounds,")],
+)
+def test_counts_when_optimize_ends_have_their_nouns(command, server, capsys, rounds, counts):
+    numbers = {"candidates": rounds, "rounds": rounds, "accepted": rounds}
+    server.results[:] = [NOTHING | numbers | {"costs": NOTHING["costs"] | {"completion_tokens": rounds}}]
+    assert main([*command, *MODULE_ARGUMENTS]) == 1
+    assert counts in capsys.readouterr().out
+
+
 def test_optimize_when_nothing_is_faster_exits_with_1_and_prints_what_was_tried(command, server, tmp_path, capsys):
     server.results[:] = [NOTHING]
     assert main([*command, *MODULE_ARGUMENTS]) == 1

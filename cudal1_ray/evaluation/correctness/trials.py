@@ -18,6 +18,7 @@ from cudal1_ray.evaluation.host.handles import Misbehaviour
 from cudal1_ray.evaluation.host.timed_contestant import CallResult, TimedContestant
 from cudal1_ray.evaluation.opening.session import MAGNIFIED, ProblemSession, Trial
 from cudal1_ray.evaluation.sharing.turns import LONGEST_TURN_S, Turns
+from cudal1_ray.wording import counted
 
 # Most bytes of the inputs and outputs of a small call, which come and go within milliseconds.
 _SMALL = 64 << 20
@@ -80,7 +81,7 @@ def compare_call(
     if difference := structure_difference(fetched.structure, structure):
         return Difference("wrong_structure", difference)
     if len(fetched.outputs) != len(expected):
-        return Difference("wrong_structure", f"{len(fetched.outputs)} tensors instead of {len(expected)}")
+        return Difference("wrong_structure", f"{counted(len(fetched.outputs), 'tensor')} instead of {len(expected)}")
     for number, (got, device) in enumerate(zip(fetched.devices, devices, strict=True)):
         if got != device:
             return Difference("output_device", f"output {number} lies on {got} instead of {device}")
@@ -123,7 +124,7 @@ def structure_difference(got: Any, expected: Any, place: str = "the output") -> 
     parts: list[tuple[Any, Any, str]] | None = None
     if isinstance(got, list) and isinstance(expected, list):
         if len(got) != len(expected):
-            return f"{place} has {len(got)} parts instead of {len(expected)}"
+            return f"{place} has {counted(len(got), 'part')} instead of {len(expected)}"
         parts = [(a, b, f"{place}[{number}]") for number, (a, b) in enumerate(zip(got, expected, strict=True))]
     elif isinstance(got, dict) and isinstance(expected, dict) and got.keys() == expected.keys():
         if "=" not in expected:

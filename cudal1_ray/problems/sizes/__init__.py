@@ -21,6 +21,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems.kernelbench import load_parquet
 from cudal1_ray.problems.problem import Problem
 from cudal1_ray.source.size_constants import rewrite
+from cudal1_ray.wording import counted
 
 PUBLISHED, PAPER, SCALED = "published", "paper", "scaled"
 
@@ -98,7 +99,7 @@ def _computed(problems: list[Problem]) -> list[dict]:
         )
     except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"problems.sizes: the sizes of {len(problems)} problems took over {WORKER_TIMEOUT_S} s; "
+            f"problems.sizes: the sizes of {counted(len(problems), 'problem')} took over {WORKER_TIMEOUT_S} s; "
             "choose fewer with problems.ids, or use problems.sizes=published"
         ) from error
     if ended.returncode:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from cudal1_ray.serving.access.keys import KeyFile, KnownKey
 from cudal1_ray.serving.config import SecurityConfig
+from cudal1_ray.wording import counted
 
 # The key of every request where no keys are configured.
 ANONYMOUS = KnownKey("anonymous", "")
@@ -61,12 +62,12 @@ class Admission:
         most = key.limits.max_concurrent or self._config.max_concurrent
         leases = self._current(key.name, now)
         if len(leases) >= most:
-            message = f"{most} requests of this key are under way, its limit; wait for one to end"
+            message = f"this key has {counted(most, 'request')} under way, its limit; wait for one to end"
             return Decision(key.name, status=429, message=message, retry_after_s=1.0)
         tokens = self._tokens(key.name, rate, now)
         if tokens < 1.0:
             wait = (1.0 - tokens) * 60.0 / rate
-            message = f"this key has used up its {rate:g} requests a minute"
+            message = f"this key has used up its requests a minute, {rate:g}"
             return Decision(key.name, status=429, message=message, retry_after_s=wait)
         self._buckets[key.name] = (tokens - 1.0, now)
         lease = next(self._numbers)

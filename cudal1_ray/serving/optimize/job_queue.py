@@ -30,6 +30,7 @@ from cudal1_ray.serving.optimize.jobs import (
 from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 from cudal1_ray.serving.optimize.rounds import ModuleFault
 from cudal1_ray.source.normal_form import normalise_code
+from cudal1_ray.wording import counted
 
 Emit = Callable[[dict[str, Any]], None]
 # Works on one job, given the events of earlier attempts; returns its result.
@@ -124,7 +125,8 @@ class JobQueue:
                 self._store.save(earlier)
             return earlier, True
         if len([job for job in self.of(owner) if job.status in OPEN]) >= self._config.max_jobs_per_key:
-            raise Refused(429, f"this key has {self._config.max_jobs_per_key} open jobs, its limit; wait or cancel one")
+            most = counted(self._config.max_jobs_per_key, "open job")
+            raise Refused(429, f"this key has {most}, its limit; wait or cancel one")
         job = OptimizeJob(job_id, source, settings, [owner], time.time(), author=owner)
         self._store.restart(job)
         self._jobs[job_id], self._events[job_id] = job, []

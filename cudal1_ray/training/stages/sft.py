@@ -14,6 +14,7 @@ from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs, one_
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.verdict_collector import VerdictCollector
+from cudal1_ray.wording import counted
 
 STAGE = "sft"
 
@@ -67,7 +68,7 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
     fitting = _fitting(session, accepted)
     if accepted and not fitting:
         raise UserError(
-            f"sft.corpus={settings.corpus}: none of {len(accepted)} accepted candidates fits "
+            f"sft.corpus={settings.corpus}: none of {counted(len(accepted), 'accepted candidate')} fits "
             f"prompting.max_prompt_tokens={session.config.prompting.max_prompt_tokens} and "
             f"prompting.max_completion_tokens={session.config.prompting.max_completion_tokens}; raise them"
         )
@@ -138,11 +139,12 @@ def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
         if len(encode_completion(tokenizer, answer_of(entry, prompting))) <= prompting.max_completion_tokens
     ]
     if len(fitting) < len(entries):
+        answers = counted(len(prompted) - len(fitting), "answer")
         session.progress.note(
-            f"sft: {len(entries) - len(fitting)} of {len(entries)} accepted candidates left out: "
-            f"{len(entries) - len(prompted)} of {len(too_long)} problems longer than "
-            f"prompting.max_prompt_tokens={prompting.max_prompt_tokens}, {len(prompted) - len(fitting)} answers longer "
-            f"than prompting.max_completion_tokens={prompting.max_completion_tokens}"
+            f"sft: {len(entries) - len(fitting)} of {counted(len(entries), 'accepted candidate')} left out: "
+            f"{len(entries) - len(prompted)} of {counted(len(too_long), 'problem')} longer than "
+            f"prompting.max_prompt_tokens={prompting.max_prompt_tokens}, {answers} longer than "
+            f"prompting.max_completion_tokens={prompting.max_completion_tokens}"
         )
     return fitting
 

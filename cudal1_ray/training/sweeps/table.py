@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cudal1_ray.files import read_last_json_line
 from cudal1_ray.training.sweeps.jobs import SweepJob
+from cudal1_ray.wording import counted
 
 STYLES = {
     "waiting": "dim", "running": "cyan", "finished": "green", "failed": "red", "stopped": "yellow",
@@ -48,7 +49,7 @@ class SweepTable:
         else:
             done = sum(state == "finished" for state in self._states.values())
             before = f", {done} of them finished before" if done else ""
-            self._print(f"sweep of {len(self._jobs)} runs in {self._folder}{before}")
+            self._print(f"sweep of {counted(len(self._jobs), 'run')} in {self._folder}{before}")
         return self
 
     def __exit__(self, *error: object) -> None:
