@@ -11,6 +11,7 @@ from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, inser
 from cudal1_ray.problems import Problem, read_corpus
 from cudal1_ray.problems.corpus_sources import require_corpus
 from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.wording import counted
 
 
 def check_corpus(config: Config, problems: list[Problem]) -> None:
@@ -20,9 +21,9 @@ def check_corpus(config: Config, problems: list[Problem]) -> None:
     if ids.isdisjoint(entry.problem_id for entry in entries):
         some = ", ".join(sorted({entry.problem_id for entry in entries})[:3])
         raise UserError(
-            f"sft.corpus={config.sft.corpus}: no candidate for any training problem of problems.source="
-            f"{config.problems.source} (it is for problems such as {some}); give another corpus, or start from a "
-            "pretrained policy with stage=self_supervised or stage=contrastive"
+            f"sft.corpus={config.sft.corpus}: no candidate for any of {counted(len(ids), 'training problem')} of "
+            f"problems.source={config.problems.source} (it is for problems such as {some}); give another corpus, or "
+            "start from a pretrained policy with stage=self_supervised or stage=contrastive"
         )
 
 
@@ -57,9 +58,9 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
         measured = [(entry.hardware, Exemplar.new(entry.problem_id, entry.code, entry.speedup)) for entry in entries]
     if not measured:
         raise UserError(
-            f"exemplars.seed_from={source}: holds no candidate with a speedup for any training problem; "
-            "give a Parquet file with the columns problem, code and speedup, or the folder of a run with exemplars of "
-            "them"
+            f"exemplars.seed_from={source}: holds no candidate with a speedup for any of "
+            f"{counted(len(ids), 'training problem')}; give a Parquet file with the columns problem, code and speedup, "
+            "or the folder of a run with exemplars of them"
         )
     for hardware in sorted({hardware for hardware, _ in measured}):
         ours = [exemplar for named, exemplar in measured if named == hardware]
