@@ -95,7 +95,7 @@ def test_run_when_other_hardware_measured_its_seeds_measures_them_once_and_serve
         assert session.crew.buffer.best(problem).speedup == 5.0  # as the scripted evaluator has it
         return session.crew.evaluations.evaluated.total(), session.progress._notes
 
-    assert settled() == (1, [f"measuring 1 exemplars again on {H200}"])
+    assert settled() == (1, [f"measuring 1 exemplar again on {H200}"])
     shutil.rmtree(tmp_path / "run" / "exemplars")  # a kill before what was measured was saved
     insert_measured(tmp_path / "run" / "exemplars", H200, [])
     assert settled() == (0, [])
