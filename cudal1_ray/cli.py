@@ -186,7 +186,7 @@ def _assess(arguments: argparse.Namespace) -> int:
 
     splits = arguments.split or ["train", "held_out"]
     policies = arguments.policy or ["latest"]
-    request = AssessmentRequest(policies, splits, arguments.with_exemplars, arguments.samples, arguments.problems)
+    request = AssessmentRequest(policies, splits, arguments.exemplars, arguments.samples, arguments.problems)
     return assess_policies(arguments.run_folder, request, arguments.overrides)
 
 

@@ -233,7 +233,16 @@ def build_parser() -> argparse.ArgumentParser:
     assess.add_argument("--split", action="append", choices=("train", "held_out"), help="default: both")
     assess.add_argument("--samples", type=int, help="of each problem (default: the run's)")
     assess.add_argument("--problems", type=int, help="of each split, the same for every policy (default: all)")
-    assess.add_argument("--with-exemplars", action="store_true", help="also with the run's exemplars in the prompts")
+    prompts = assess.add_mutually_exclusive_group()
+    for flag, exemplars, text in (
+        ("--with-exemplars", (False, True), "also with the run's exemplars in the prompts"),
+        (
+            "--only-with-exemplars",
+            (True,),
+            "with them alone, for example the policy that a run began with, beside its last",
+        ),
+    ):
+        prompts.add_argument(flag, dest="exemplars", action="store_const", const=exemplars, default=(False,), help=text)
 
     samples = commands.add_parser(
         "samples",

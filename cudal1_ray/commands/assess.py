@@ -30,14 +30,14 @@ class AssessmentRequest:
     Attributes:
         policies: as `policy_assessment.find_policy` takes them.
         splits: those of the problems.
-        with_exemplars: prompts with the run's exemplars as well as without.
+        exemplars: whether prompts show the run's exemplars; several values ask in several ways.
         samples: samples of each problem; None takes `assessment.samples_per_problem`.
         problems: problems of each split, the same ones in every run; None takes all.
     """
 
     policies: list[str]
     splits: list[str]
-    with_exemplars: bool = False
+    exemplars: tuple[bool, ...] = (False,)
     samples: int | None = None
     problems: int | None = None
 
@@ -69,7 +69,10 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
         if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
         chosen += fixed_problems(of_split, request.problems or len(of_split))
-    questions = questions_of(folder, chosen, request.splits, request.with_exemplars)
+    questions = questions_of(folder, chosen, request.splits, request.exemplars)
+    if True in request.exemplars and not any(question.exemplars for question in questions):
+        note = f"{folder.path} has no accepted exemplar of these problems: no prompt shows any"
+        console.print(note, highlight=False, markup=False)
     work = {
         name: (beginning, open_questions)
         for name, beginning in beginnings.items()

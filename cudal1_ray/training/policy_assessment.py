@@ -6,7 +6,7 @@ journal. What is there already is not sampled again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,14 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         yield question, rows
 
 
-def questions_of(run: RunFolder, problems: list[Problem], splits: list[str], with_exemplars: bool) -> list[Question]:
+def questions_of(
+    run: RunFolder, problems: list[Problem], splits: list[str], exemplars: Sequence[bool]
+) -> list[Question]:
     """Return what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
-    exemplars = ExemplarBuffer.open(run.exemplars) if run.exemplars.is_dir() else ()
-    with_exemplar = {exemplar.problem_id for exemplar in exemplars if exemplar.speedup > 0}
-    questions = [Question(split) for split in splits]
-    if with_exemplars:
+    buffer = ExemplarBuffer.open(run.exemplars) if run.exemplars.is_dir() else ()
+    with_exemplar = {exemplar.problem_id for exemplar in buffer if exemplar.speedup > 0}
+    questions = [Question(split) for split in splits if False in exemplars]
+    if True in exemplars:
         answerable = (
             split for split in splits if any(p.split == split and p.problem_id in with_exemplar for p in problems)
         )

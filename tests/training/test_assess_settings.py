@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.training.policy_assessment import read_config
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.problems import load_problems
+from cudal1_ray.training.policy_assessment import questions_of, read_config
+from cudal1_ray.training.run_folder import RunFolder
 
 
 @pytest.fixture
@@ -37,6 +41,31 @@ def test_setting_when_it_is_none_is_named_as_train_does(run, override, named):
     with pytest.raises(UserError) as caught:
         read_config(run, [override])
     assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("exemplars", "questions"),
+    [
+        ((False,), [("train", False), ("held_out", False)]),
+        ((False, True), [("train", False), ("held_out", False), ("train", True)]),
+        ((True,), [("train", True)]),
+    ],
+)
+def test_questions_when_exemplars_are_asked_for_are_those_that_the_runs_exemplars_can_answer(
+    tmp_path, exemplars, questions
+):
+    problems = load_problems()
+    run, train = RunFolder(tmp_path), next(problem for problem in problems if problem.split == "train")
+    buffer = ExemplarBuffer.open(run.exemplars, create=True)
+    buffer.insert([Exemplar.new(train.problem_id, "x = 1", 2.0)])
+    buffer.save()
+    answerable = questions_of(run, problems, ["train", "held_out"], exemplars)
+    assert [(question.split, question.exemplars) for question in answerable] == questions
+
+
+def test_assessment_when_exemplars_alone_are_asked_for_and_there_are_none_asks_nothing_and_says_so(run, capsys):
+    assert main(["assess", str(run), "--policy", "base", "--only-with-exemplars"]) == 0
+    assert "has no accepted exemplar of these problems" in " ".join(capsys.readouterr().out.split())
 
 
 def test_configuration_of_a_run_when_damaged_is_named(run):
