@@ -16,6 +16,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.common.results import FOLDER, read_result  # noqa: E402
 from benchmarks.paper.arms import ARMS  # noqa: E402
+from benchmarks.paper.collect import AS_TRAINED  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
 from benchmarks.paper.reservations import hardware  # noqa: E402
 from benchmarks.paper.table import NOT_RUN, markdown, ratio_text  # noqa: E402
@@ -107,7 +108,7 @@ def front_rows(folder: str) -> list[Row]:
     names = ("base", "stage1", "grpo", "bucket")
     geomeans = ", ".join(_geomean(result, arm) for arm in names)
     comparisons = {(row["first"], row["second"], row["split"]): row for row in result["comparisons"]}
-    ratio = comparisons.get(("grpo", "bucket", "train"))
+    ratio = comparisons.get(("grpo", "bucket", AS_TRAINED))
     return [
         ("KernelBench, geometric mean: base model, stage 1, plain GRPO, contrastive RL", geomeans, on, link),
         ("Contrastive RL over plain GRPO of as many samples", ratio_text(ratio) if ratio else NOT_RUN, on, link),
@@ -115,5 +116,6 @@ def front_rows(folder: str) -> list[Row]:
 
 
 def _geomean(result: dict[str, Any], arm: str) -> str:
-    figures = result["arms"].get(arm, {}).get("assessed", {}).get("train")
+    assessed = result["arms"].get(arm, {}).get("assessed", {})
+    figures = assessed.get("train with exemplars", assessed.get("train"))
     return f"{figures['geomean']:.2f}x" if figures else NOT_RUN

@@ -31,6 +31,11 @@ class Arm:
     settings: tuple[str, ...] = ()
     every_seed: bool = True
 
+    @property
+    def shows_exemplars(self) -> bool:
+        """Return whether its prompts show exemplars that its run found."""
+        return any(text.startswith("exemplars=") and text != "exemplars=none" for text in self.settings)
+
 
 ARMS = {
     arm.name: arm

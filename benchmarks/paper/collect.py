@@ -24,7 +24,7 @@ from benchmarks.common.command_line import run_command
 from benchmarks.common.results import current_commit, new_result, write_result
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.figures import Samples, columns, compare, samples_of
-from benchmarks.paper.measured import arm_runs, measure
+from benchmarks.paper.measured import CONTROL, arm_runs, measure
 from benchmarks.paper.table import FIGURE_HEADINGS, kinds, markdown, table_rows
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.errors import UserError
@@ -41,6 +41,8 @@ PAIRS = (
     ("grpo", "bucket"),
     ("evolution", "bucket"),
 )
+# Of a comparison: training problems, each policy asked as it was trained.
+AS_TRAINED = "train, as trained"
 # Arms that stand for "stages 1 + 2" in the first bar: the first of them that is assessed.
 BEFORE_STAGE_3 = ("stage2-long", "stage2", "stage1")
 Records = dict[str, dict[str, dict[str, Any]]]  # arm -> seed -> what `measure` returns
@@ -150,11 +152,21 @@ def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, flo
     }
 
 
+def as_trained(sets: Mapping[tuple[str, str], Samples], arm: str) -> Samples | None:
+    """Return an arm's samples of training problems, asked as its policy was trained: with exemplars where its run shows
+    them; None where it is not assessed.
+    """
+    return sets.get((arm, "train with exemplars"), sets.get((arm, "train")))
+
+
 def _comparisons(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
     comparisons = []
     for first, second in PAIRS:
-        for split in ("train", "train with exemplars", "held_out"):
-            sides = [sets.get((arm, split)) for arm in (first, second)]
+        kinds = {
+            AS_TRAINED: [as_trained(sets, arm) for arm in (first, second)],
+            **{kind: [sets.get((arm, kind)) for arm in (first, second)] for kind in ("train", "held_out")},
+        }
+        for split, sides in kinds.items():
             if None not in sides and (result := compare(*sides)) is not None:
                 comparisons.append({"first": first, "second": second, "split": split, **result})
     return comparisons
@@ -163,12 +175,13 @@ def _comparisons(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]
 def _bars(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
     """Return what the table is to show, with the figures that decide it; `met` is None where an arm is missing."""
     before = next((arm for arm in BEFORE_STAGE_3 if (arm, "train") in sets), BEFORE_STAGE_3[-1])
+    others = {ARMS[arm].label.removeprefix("+ "): as_trained(sets, arm) for arm in (before, "grpo")}
+    others["its weights before stage 3 with the same exemplars"] = sets.get(("bucket", CONTROL))
     bars = []
-    for first in (before, "grpo"):
-        sides = [sets.get((arm, "train")) for arm in (first, "bucket")]
+    for label, other in others.items():
+        sides = [other, as_trained(sets, "bucket")]
         result = compare(*sides) if None not in sides else None
-        names = [ARMS[arm].label.removeprefix("+ ") for arm in ("bucket", first)]
-        name = f"{' beats '.join(names)}, geometric mean on training problems"
+        name = f"{ARMS['bucket'].label.removeprefix('+ ')} beats {label}, geometric mean on training problems"
         bars.append({"bar": name, "met": result and result["interval"][0] > 1.0, **(result or {})})
     both = {arm: sets[arm, "held_out"] for arm in ("base", "bucket") if (arm, "held_out") in sets}
     bar: dict[str, Any] = {"bar": "held-out success at least twice the base model's", "met": None}

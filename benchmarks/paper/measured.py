@@ -26,6 +26,8 @@ from cudal1_ray.problems import read_corpus
 from cudal1_ray.source.anonymous import same_except_names
 from cudal1_ray.training.policy_assessment import FILE
 
+# Kind of the samples by the policy that an arm began with, to prompts with the exemplars that the arm's run found.
+CONTROL = "train with exemplars, weights before stage 3"
 ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code", "reasons"]
 
 
@@ -61,7 +63,8 @@ def arm_runs(runs: Path) -> Iterator[ArmRun]:
 def measure(run: ArmRun) -> dict[str, Any]:
     """Return what a result file holds of a run.
 
-    Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on: of each problem a
+    Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on, and those of the
+    policy that it began with by `CONTROL`: of each problem a
     list of [speedup, whether it has an own kernel, whether it is a copy], a failure having speedup 0; a copy is an
     exemplar shown, or a kernel that stage 1 learnt from. Samples whose evaluation failed are not in it but in `void`,
     by kind; `degenerate` are problems whose output does not depend on the input, as far as a sample showed. `problems`
@@ -69,19 +72,20 @@ def measure(run: ArmRun) -> dict[str, Any]:
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
-    rows = _assessment_rows(run)
+    rows, control = _assessment_rows(run, "policy"), _assessment_rows(run, "control")
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
     settings = yaml.safe_load((run.folder / "config.yaml").read_text())
+    learnt = kernels_of(settings["sft"]["corpus"])
     return {
         **{"policy": "", "start": _start(settings), "training_minutes": None, "assessment_minutes": None},
         **{key: value for key, value in run.note.items() if key != "seed"},
         "samples": len(rollouts),
         "problems": sorted({row["problem_id"] for row in rollouts}),
         "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
-        "assessed": _assessed([row for row in rows if not is_void(row)], kernels_of(settings["sft"]["corpus"])),
-        "void": sum(is_void(row) for row in rows),
-        "degenerate": sorted(degenerate_problems(rows)),
+        "assessed": _assessed(rows, learnt) | _assessed(control, learnt, CONTROL),
+        "void": sum(is_void(row) for row in [*rows, *control]),
+        "degenerate": sorted(degenerate_problems([*rows, *control])),
         "curve": learning_curve(counted),
         "techniques": technique_speedups(counted, references),
         "settings": settings,
@@ -99,10 +103,14 @@ def _metrics(run: Path) -> list[dict[str, Any]]:
     return list(read_json_lines(run / "metrics.jsonl"))
 
 
-def _assessment_rows(run: ArmRun) -> list[dict[str, Any]]:
-    """Return the rows of the policy's assessment; none before it is whole."""
-    rows = read_json_lines(run.folder / FILE) if run.is_assessed else []
-    return [row for row in rows if row["policy"] == run.note["policy"]]
+def _assessment_rows(run: ArmRun, which: str) -> list[dict[str, Any]]:
+    """Return the rows of a policy's assessment; none before it is whole.
+
+    Args:
+        which: "policy" is the arm's own, "control" the one that it began with.
+    """
+    rows = read_json_lines(run.folder / FILE) if which in run.note and run.is_assessed else []
+    return [row for row in rows if row["policy"] == run.note[which]]
 
 
 def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
@@ -110,22 +118,27 @@ def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
 
 
-def _assessed(rows: list[dict[str, Any]], learnt: Mapping[str, Sequence[str]]) -> dict[str, dict[str, list[list[Any]]]]:
+def _assessed(
+    rows: list[dict[str, Any]], learnt: Mapping[str, Sequence[str]], kind: str = ""
+) -> dict[str, dict[str, list[list[Any]]]]:
     """Return the samples by kind and problem.
 
     Args:
         rows: those of one policy.
         learnt: by problem the kernels that stage 1 learnt from.
+        kind: the name for all of them; empty: their split, with "with exemplars" where prompts showed any.
     """
     kinds: dict[str, dict[str, list[list[Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
+        if is_void(row):
+            continue
         speedup, problem = float(row["speedup"]), row["problem_id"]
         is_right = speedup > 0
         is_copy = is_right and (
             row.get("copied") or any(same_except_names(row["code"], c) for c in learnt.get(problem, ()))
         )
-        kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
-        kinds[kind][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
+        own_kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
+        kinds[kind or own_kind][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
     return {kind: dict(problems) for kind, problems in kinds.items()}
 
 

@@ -30,6 +30,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -77,9 +78,10 @@ class Table:
     def folder(self, arm: str, seed: int) -> Path:
         return self.runner.folder / run_name(arm, seed)
 
-    def begun(self, arm: str, seed: int) -> bool:
-        """Return whether the arm's run has a checkpoint, and so needs what it started from no longer."""
-        return bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
+    def needs_start(self, arm: str, seed: int) -> bool:
+        """Return whether the arm still needs the policy that it starts from: to begin, or to be compared with it."""
+        begun = bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
+        return bool(self.arms[arm].start) and (self.arms[arm].shows_exemplars or not begun)
 
     def needed(self, arm: str) -> str:
         """Return the arm whose policy or folder this one needs; empty for one that needs none."""
@@ -159,8 +161,8 @@ class Table:
         if minutes < LEAST_MINUTES:
             return False
         settings = [*self.arms[arm].settings]
-        if start := self.arms[arm].start:
-            settings.append(f"init_from={self.folder(start, seed) / 'checkpoints' / self._policy(start, seed)}")
+        if self.arms[arm].start:
+            settings.append(f"init_from={self._start(arm, seed)}")
         if arm == "stage2-long":
             settings.append(f"self_supervised.rounds={rounds_for(budget(self.config), self.problems, self.config)}")
         if minutes != float("inf"):
@@ -172,21 +174,34 @@ class Table:
     def _assess(self, arm: str, seed: int, gpu: str) -> bool:
         if self.runner.minutes_left < LEAST_MINUTES:
             return False
-        run, policy = self.folder(arm, seed), self._policy(arm, seed)
-        command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples)]
-        if self.assessed is not None:
-            command += ["--problems", str(self.assessed)]
-        # Exemplars are those that the arm's run found; without contrast, or before stage 2, none belong to it.
-        if arm in ("evolution", "bucket", "island", "random"):
-            command.append("--with-exemplars")
+        run, policy, of_arm = self.folder(arm, seed), self._policy(arm, seed), self.arms[arm]
+        figures: dict[str, Any] = {"seed": seed, "policy": policy, "start": of_arm.start}
+        options = ["--with-exemplars"] if of_arm.shows_exemplars else []
         what = f"assess {arm}"
-        if not self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu):
+        if not self._ask(run, policy, options, what, gpu):
             return False
-        figures = {"seed": seed, "policy": policy, "start": self.arms[arm].start}
+        # What the same exemplars do for the policy that the arm began with; one given by --have may have lost that.
+        if of_arm.shows_exemplars and of_arm.start and (self._start(arm, seed) / "state").is_dir():
+            figures["control"] = str(self._start(arm, seed))
+            options = ["--split", "train", "--only-with-exemplars"]
+            if not self._ask(run, figures["control"], options, f"{what}, control", gpu):
+                return False
         figures["training_minutes"] = self._training_minutes(arm, run)
         figures |= read_arms(run).get(arm, {})
         note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
         return True
+
+    def _ask(self, run: Path, policy: str, options: list[str], what: str, gpu: str) -> bool:
+        """Assess a policy with a run's problems and exemplars; return whether that ended well."""
+        command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples), *options]
+        if self.assessed is not None:
+            command += ["--problems", str(self.assessed)]
+        return self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu)
+
+    def _start(self, arm: str, seed: int) -> Path:
+        """Return the checkpoint that an arm's policy starts from."""
+        start = self.arms[arm].start
+        return self.folder(start, seed) / "checkpoints" / self._policy(start, seed)
 
     def _training_minutes(self, arm: str, run: Path) -> float:
         """Return the wall minutes of an arm's training; at least those of its steps, as a start that ended with this
@@ -260,9 +275,7 @@ def main() -> int:
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     if arguments.pack:
         whole_runs = {table.folder(arm, seed) for seed, arm in left}
-        whole_runs |= {
-            table.folder(arms[arm].start, seed) for seed, arm in left if arms[arm].start and not table.begun(arm, seed)
-        }
+        whole_runs |= {table.folder(arms[arm].start, seed) for seed, arm in left if table.needs_start(arm, seed)}
         for line in pack_runs(arguments.runs, whole_runs, arguments.pack, arguments.limit_mib, arguments.split_mib):
             console.print(line, highlight=False)
     done = len(pairs) - len(left)

@@ -13,6 +13,7 @@ import yaml
 from benchmarks.common.results import write_result
 from benchmarks.paper import arms, collect, curves, figures, measured, records, reservations, table, travel
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines
 from tests.benchmarks.paper.tiny_table import row, write_lines, write_table
 
 
@@ -241,6 +242,25 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     assert "d" not in result["arms"]["bucket"]["assessed"]["train"] and all(
         line in table.markdown(result) for line in text.split("\n")
     )
+
+
+def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_with_its_control(tmp_path):
+    runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
+    run = runs / arms.run_name("bucket", 1)
+    problems = sorted({line["problem_id"] for line in read_json_lines(run / "assessments_asked.jsonl")} - {"h"})
+    rows = [row(p, 4.0, exemplars=True) for p in problems]
+    rows += [row(p, 2.0, policy="/elsewhere/sft-final", exemplars=True) for p in problems]
+    with open(run / "assessments_asked.jsonl", "a") as lines:
+        lines.writelines(json.dumps(line) + "\n" for line in rows)
+    records.note_arm(run, "bucket", records.read_arms(run)["bucket"] | {"control": "/elsewhere/sft-final"})
+    result = collect.collect([runs])
+    text = table.markdown(result)
+    claim = "contrastive, bucket beats {}, geometric mean on training problems | {} | yes |"
+    assert claim.format("stage 1", "4.00 (4.00 to 4.00)") in text
+    assert claim.format("its weights before stage 3 with the same exemplars", "2.00 (2.00 to 2.00)") in text
+    ratios = {row["split"]: row["ratio"] for row in result["comparisons"] if row["second"] == "bucket"}
+    assert ratios["train, as trained"] == pytest.approx(4.0) and ratios["train"] == pytest.approx(0.5)
+    assert table.kinds(result) == [*table.KINDS] and f"**{measured.CONTROL}**" in text
 
 
 def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():

@@ -261,12 +261,14 @@ def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tabl
     table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
     take(trained_run, tmp_path / "runs", "stage1", "bucket")
     assert table.run("bucket", 2) and records.is_done(table.folder("bucket", 2), "bucket")
+    control = str(table.folder("stage1", 2) / "checkpoints" / "sft-final")
     assert [command[:4] for command in commands] == [
-        ["assess", str(table.folder("bucket", 2)), "--policy", "contrastive-000016"]
+        ["assess", str(table.folder("bucket", 2)), "--policy", policy] for policy in ("contrastive-000016", control)
     ]
+    assert "--with-exemplars" in commands[0] and commands[1][6:9] == ["--split", "train", "--only-with-exemplars"]
     assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
     record = records.read_arms(table.folder("bucket", 2))["bucket"]
-    assert record["training_minutes"] == 10.0 and record["differences"]
+    assert record["training_minutes"] == 10.0 and record["differences"] and record["control"] == control
 
 
 def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_starts_from(tmp_path, monkeypatch):
@@ -367,11 +369,14 @@ def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(
     assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text
 
 
-def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_no_longer(trained_run, tmp_path):
+@pytest.mark.parametrize(("arm", "needed"), [("grpo", False), ("bucket", True)])
+def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_for_the_control_alone(
+    trained_run, tmp_path, arm, needed
+):
     table = run.Table(Runner(tmp_path / "runs", math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
-    assert not table.begun("grpo", 2)
-    trained_run.rename(table.folder("grpo", 2))
-    assert table.begun("grpo", 2)
+    assert table.needs_start(arm, 2) and not table.needs_start("stage1", 2)
+    trained_run.rename(table.folder(arm, 2))
+    assert table.needs_start(arm, 2) == needed
 
 
 def test_winners_when_settings_follow_an_option_take_them(runs, tmp_path):
