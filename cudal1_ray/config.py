@@ -219,6 +219,7 @@ def check_config(config: Config) -> None:
         if validate := getattr(section, "validate", None):
             validate()
     check_rollout_config(config.rollout)
+    config.evaluation.timing.require_time()
     if config.contrastive.temperature <= 0:
         raise UserError(f"contrastive.temperature={config.contrastive.temperature}: must be above 0 to explore")
 

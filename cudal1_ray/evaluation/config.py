@@ -11,6 +11,8 @@ from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.settings.bounds import bounded, one_of, several_of
 
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,4})?")
+# Pairs of batches that each pair of processes takes at least: fewer have no interval (timing/statistics.py).
+_FEWEST_PAIRS = 3
 
 
 @dataclass
@@ -68,7 +70,7 @@ class TimingConfig:
     least_pairs: int = 3
     # Time for measuring one candidate, seconds (paper: 1200 to 1800); on the CPU as its processes count it.
     budget_s: float = bounded(4.5, above=0)
-    # Fresh pairs of processes (reference and candidate) that share the time.
+    # Fresh pairs of processes (reference and candidate) that share the time, which has to hold three batches of each.
     contestants: int = bounded(6, least=1)
     # Most pairs of processes: further ones, each with as much time, follow until the 95% interval of their speedups is
     # as narrow as wanted. Where a pair lies in memory makes it some percent faster for as long as it lives.
@@ -110,6 +112,16 @@ class TimingConfig:
     device_alone: bool = False
     # Bytes written between CUDA calls to empty the L2 cache, MiB (an H200's holds 60); 0 = not flushed.
     l2_flush_mib: int = 128
+
+    def require_time(self) -> None:
+        """Raise UserError where the time does not hold the fewest batches of all pairs of processes."""
+        least_s = 1e-3 * self.contestants * _FEWEST_PAIRS * self.batch_ms
+        if least_s > self.budget_s:
+            raise UserError(
+                f"evaluation.timing.contestants={self.contestants}: {_FEWEST_PAIRS} batches in each, of "
+                f"evaluation.timing.batch_ms={self.batch_ms:g}, take {least_s:g} s; lower one of the two, or raise "
+                f"evaluation.timing.budget_s={self.budget_s:g}"
+            )
 
 
 @dataclass

@@ -276,6 +276,7 @@ def check_serving_config(config: ServingConfig) -> None:
         )
     check_rollout_config(config.rollout)
     config.evaluation.validate()
+    config.evaluation.timing.require_time()
     config.prompting.validate()
     config.exemplars.validate()
 

@@ -80,6 +80,7 @@ def test_rules_when_a_preset_is_chosen_are_those_that_training_and_evaluate_have
         (["rollout.engine=transformers"], "vllm"),
         (["optimize.rounds=many"], "optimize.rounds"),
         (["evaluation/rules=strikt"], "did you mean evaluation/rules=strict"),
+        (["evaluation.timing.contestants=100000"], "evaluation.timing.contestants=100000: 3 batches in each"),
         (["evaluation.device=quantum"], "evaluation.device=quantum: must be cpu, cuda"),
         (["evaluation.against=none"], "evaluation.against: "),
     ],

@@ -65,6 +65,7 @@ def test_numbers_when_within_bounds_null_or_flags_pass():
         "checkpoint.every_steps=0",
         "cluster.evaluator.count=0",
         "evaluation.timing.budget_s=0",
+        "evaluation.timing.contestants=100000",
     ],
 )
 def test_setting_when_without_meaning_is_refused_before_anything_starts(override):
