@@ -94,6 +94,7 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
         (["cluster.shared_gpu=true"], "cluster.shared_gpu=true: set cluster.evaluate_during_generation=false"),
         (["recipe=kernelbench_four_gpus", "rollout.tensor_parallel=2"], "cluster.rollout.num_gpus=1"),
         (["recipe=kernelbench_one_gpu", "contrastive.staleness=1"], "contrastive.staleness=1"),
+        (["cluster.compiler.num_cpus=0.00001"], "cluster.compiler.num_cpus=1e-05: must be 0, or at least 0.0001"),
         (["self_supervised.rewards.checker.judge=neighbours"], "self_supervised.rewards.checker.judge=neighbours"),
     ],
 )

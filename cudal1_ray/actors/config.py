@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from cudal1_ray.rollout import RolloutConfig
 
 ROLES = ("rollout", "evaluator", "compiler", "exemplars", "learner")
+# Least share of a CPU or GPU that Ray sets aside for an actor; it counts in ten-thousandths.
+_LEAST_SHARE = 1e-4
 
 
 @dataclass
@@ -60,6 +62,9 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
         role: RoleConfig = getattr(cluster, name)
         if role.count < 1:
             raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
+        for key in ("num_cpus", "num_gpus"):
+            if 0 < (amount := getattr(role, key)) < _LEAST_SHARE:
+                raise UserError(f"cluster.{name}.{key}={amount:g}: must be 0, or at least {_LEAST_SHARE:g}")
         if role.num_gpus > 1 and role.num_gpus % 1:
             raise UserError(f"cluster.{name}.num_gpus={role.num_gpus:g}: above 1 it must be a whole number")
     engine, evaluator = cluster.rollout, cluster.evaluator

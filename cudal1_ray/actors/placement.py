@@ -25,7 +25,7 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     `setting`: what the user gave the address with, for the message.
 
     Raises:
-        UserError: when no cluster answers at `cluster.address`.
+        UserError: when no cluster answers at `cluster.address`, or Ray does not start here.
     """
     if ray.is_initialized():
         return
@@ -44,15 +44,21 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # No workers for tasks, of which Ray would start one per core: there are only actors, each with its own process.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    with separate_group():
-        ray.init(
-            address="local",  # a cluster that another user started on this machine is not joined
-            num_cpus=cluster.num_cpus,
-            num_gpus=cluster.num_gpus,
-            object_store_memory=cluster.object_store_mib << 20,
-            include_dashboard=False,
-            **options,
-        )
+    try:
+        with separate_group():
+            ray.init(
+                address="local",  # a cluster that another user started on this machine is not joined
+                num_cpus=cluster.num_cpus,
+                num_gpus=cluster.num_gpus,
+                object_store_memory=cluster.object_store_mib << 20,
+                include_dashboard=False,
+                **options,
+            )
+    except Exception as error:  # Ray raises plain ones, for amounts that it does not take among others
+        amounts = {key: getattr(cluster, key) for key in ("num_cpus", "num_gpus", "object_store_mib")}
+        prefix = setting.removesuffix("address=")
+        settings = ", ".join(f"{prefix}{key}={value}" for key, value in amounts.items() if value is not None)
+        raise UserError(f"{settings}: Ray does not start here with them ({first_line(error)})") from error
     # Ray has no public way to start a node without these three processes (2.60: `ray.init` starts them always).
     node = ray._private.worker.global_worker.node
     node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import ray
 
-from cudal1_ray.actors.placement import check_answers
+from cudal1_ray.actors.config import ClusterConfig
+from cudal1_ray.actors.placement import check_answers, connect
 from cudal1_ray.errors import UserError
 from tests.ports import free_port
 
@@ -49,6 +51,17 @@ def test_address_when_auto_is_that_of_the_environment(monkeypatch, closed_port):
         UserError, match=f"cluster.address=auto .RAY_ADDRESS=127.0.0.1:{closed_port}.: no cluster answers"
     ):
         check_answers("auto")
+
+
+@pytest.mark.parametrize(
+    ("object_store_mib", "reason"), [(1, "the minimum allowed is"), (100_000_000, "the amount of memory on this node")]
+)
+def test_amounts_when_ray_does_not_start_with_them_are_named_in_one_line(object_store_mib, reason):
+    with pytest.raises(UserError) as caught:
+        connect(ClusterConfig(num_cpus=2, object_store_mib=object_store_mib))
+    message = str(caught.value)
+    assert message.startswith(f"cluster.num_cpus=2, cluster.object_store_mib={object_store_mib}: Ray does not start")
+    assert reason in message and "\n" not in message and not ray.is_initialized()
 
 
 def test_connect_when_no_cluster_answers_fails_at_once(closed_port):
