@@ -240,13 +240,15 @@ def pages() -> dict[Path, str]:
 
 
 def front_table(folder: str) -> str:
-    """Return README's results: ten rows, and the learning curves once the paper's table has any."""
+    """Return README's results: ten rows, and the learning curves once the paper's table has its rows."""
     rows = paper_table.front_rows(folder)
     front = FIGURES["kernelbench"][3 if rows else 1 : 4] + [FIGURES["learning"][i] for i in (0, 2)]
     front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 8)]
     text = table(("what", "measured", "on", "file"), rows + [figure.row(folder) for figure in front])
     text = re.sub(r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", text)
-    return text if paper_table.curves() is None else f"{text}\n![learning curves](docs/{paper_table.CURVES})\n"
+    return (
+        text if not rows or paper_table.curves() is None else f"{text}\n![learning curves](docs/{paper_table.CURVES})\n"
+    )
 
 
 def is_current(path: Path, text: str) -> bool:

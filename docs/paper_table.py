@@ -19,7 +19,7 @@ from benchmarks.paper.arms import ARMS  # noqa: E402
 from benchmarks.paper.collect import AS_TRAINED  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
 from benchmarks.paper.reservations import hardware  # noqa: E402
-from benchmarks.paper.table import NOT_RUN, markdown, ratio_text  # noqa: E402
+from benchmarks.paper.table import NOT_RUN, is_complete, markdown, ratio_text  # noqa: E402
 from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
 from benchmarks.paper.winners import beats_all, summary_rows  # noqa: E402
 from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
@@ -97,25 +97,25 @@ def drawn_from(picture: str) -> str:
 
 
 def front_rows(folder: str) -> list[Row]:
-    """Return README's two rows of the table; none before there is one."""
+    """Return README's two rows of the table; none before all seeds of their arms are assessed."""
     if (file := newest("arms")) is None:
         return []
-    result = _content(file)
+    result, names = _content(file), ("base", "stage1", "grpo", "bucket")
+    if not all(is_complete(result, arm) for arm in names):
+        return []
     name = file.relative_to(FOLDER).as_posix()
     records = [record for arm in result["arms"].values() for record in arm["seeds"].values()]
     on = ", ".join(dict.fromkeys(re.sub(r"NVIDIA (\w+).*", r"\1", hardware(record)) for record in records))
     link = f"[{name}]({folder}{name})"
-    names = ("base", "stage1", "grpo", "bucket")
     geomeans = ", ".join(_geomean(result, arm) for arm in names)
     comparisons = {(row["first"], row["second"], row["split"]): row for row in result["comparisons"]}
-    ratio = comparisons.get(("grpo", "bucket", AS_TRAINED))
+    ratio = ratio_text(comparisons["grpo", "bucket", AS_TRAINED])
     return [
         ("KernelBench, geometric mean: base model, stage 1, plain GRPO, contrastive RL", geomeans, on, link),
-        ("Contrastive RL over plain GRPO of as many samples", ratio_text(ratio) if ratio else NOT_RUN, on, link),
+        ("Contrastive RL over plain GRPO of as many samples", ratio, on, link),
     ]
 
 
 def _geomean(result: dict[str, Any], arm: str) -> str:
-    assessed = result["arms"].get(arm, {}).get("assessed", {})
-    figures = assessed.get("train with exemplars", assessed.get("train"))
-    return f"{figures['geomean']:.2f}x" if figures else NOT_RUN
+    assessed = result["arms"][arm]["assessed"]
+    return f"{assessed.get('train with exemplars', assessed['train'])['geomean']:.2f}x"

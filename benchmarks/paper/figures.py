@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,11 @@ class Samples:
         )
         arrays = (array[rows] for array in (self.speedups, self.own, self.copied, self.counts))
         return Samples(tuple(seeds), tuple(problems), *arrays)
+
+    @property
+    def without_copies(self) -> Samples:
+        """Return the same samples, a copy being a failure."""
+        return replace(self, speedups=np.where(self.copied, 0.0, self.speedups), own=self.own & ~self.copied)
 
     @property
     def there(self) -> np.ndarray:
@@ -98,7 +103,14 @@ def compare(first: Samples, second: Samples, seed: int = 0) -> dict[str, Any] | 
 
     A draw takes the same problems and seeds on both sides: hard problems cancel, and runs of a seed have the same
     start. None where they share none. `right` counts the right samples of both: without any the ratio means nothing.
+    `without_copies` is the same with each copy as a failure.
     """
+    result = _ratio(first, second, seed)
+    return result and result | {"without_copies": _ratio(first.without_copies, second.without_copies, seed)}
+
+
+def _ratio(first: Samples, second: Samples, seed: int) -> dict[str, Any] | None:
+    """Return what `compare` does of samples as they are."""
     problems = [problem for problem in first.problems if problem in second.problems]
     seeds = [name for name in first.seeds if name in second.seeds]
     if not problems or not seeds:

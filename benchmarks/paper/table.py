@@ -69,6 +69,12 @@ def seeds_cell(result: dict[str, Any], arm: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def is_complete(result: dict[str, Any], arm: str) -> bool:
+    """Return whether every seed that the table is to have of an arm is assessed."""
+    cell = seeds_cell(result, arm)
+    return NOT_RUN not in cell and NOT_ASSESSED not in cell
+
+
 def _named(seeds: Sequence[str], state: str) -> str:
     return f"{', '.join(seeds)} {state}" if seeds else ""
 
@@ -101,7 +107,7 @@ def bar_rows(result: dict[str, Any]) -> list[list[str]]:
             rows.append([bar["bar"], NOT_RUN, ""])
             continue
         if "ratio" in bar:
-            figures = ratio_text(bar)
+            figures = f"{ratio_text(bar)}; {ratio_text(bar['without_copies'])} with copies as failures"
         else:
             figures = f"{_cell('success', bar['base'])} before, {_cell('success', bar['bucket'])} after"
         rows.append([bar["bar"], figures, "yes" if bar["met"] else "no"])
@@ -116,6 +122,7 @@ def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
             comparison["split"].replace("_", "-"),
             str(comparison["problems"]),
             ratio_text(comparison),
+            ratio_text(comparison["without_copies"]),
         ]
         for comparison in result["comparisons"]
     ]
@@ -168,7 +175,8 @@ def markdown(result: dict[str, Any]) -> str:
         lines += ["", f"**{kind.replace('_', '-')}**", ""]
         lines += markdown_lines(["arm", "seeds", *FIGURE_HEADINGS], table_rows(result, kind))
     if rows := comparison_rows(result):
-        heads = ["first", "second", "split", "problems", "second over first, geometric mean"]
+        ratio = "second over first, geometric mean"
+        heads = ["first", "second", "split", "problems", ratio, f"{ratio}, copies as failures"]
         lines += ["", *markdown_lines(heads, rows)]
     heads = [
         "arm",

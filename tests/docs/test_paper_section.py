@@ -54,10 +54,17 @@ def test_section_when_arms_are_missing_has_the_others_and_the_curves(docs, resul
     assert docs.paper_table.drawn_from(docs.paper_table.curves()) == "arms/2026-11-02-h100-abcdef0.json"
 
 
-def test_front_page_when_there_is_a_result_shows_two_rows_and_one_plot(docs, result):
+def test_front_page_when_seeds_or_arms_are_missing_shows_nothing_of_the_table(docs, result):
+    text = docs.front_table("results/")
+    assert "[arms," not in text and "learning-curves" not in text
+
+
+def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, result, tmp_path):
+    gains = {"base": 0.5, "stage1": 1.0, "grpo": 1.0, "bucket": 2.0}
+    write_result(result, collect([write_table(tmp_path / "whole", gains, (1, 2, 3))]), {})
     text = docs.front_table("results/")
     before = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
-    assert "| 0.50x, 1.00x, not yet run, 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
+    assert "| 0.50x, 1.00x, 1.00x, 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
     assert text.count("[arms,") == 2 and text.count("(docs/learning-curves.svg)") == 1
     page = docs.replace_marked(ROOT / "README.md", {"front": text})
     rows = [line for line in page.splitlines() if line.startswith("| ")]

@@ -72,7 +72,8 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     text = table.markdown(result)
     assert "+ contrastive, bucket | 1, 2; 3 not yet run | 2 | 8 | 100% (16% to 100%)" in text
     assert (
-        "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00) | yes |" in text
+        "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00); "
+        "2.00 (2.00 to 2.00) with copies as failures | yes |" in text
     )
     held_out = {"base": 0.25, "bucket": 0.5}
     bar = {"bar": "b", "met": True} | {
@@ -248,16 +249,20 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
     runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
     run = runs / arms.run_name("bucket", 1)
     problems = sorted({line["problem_id"] for line in read_json_lines(run / "assessments_asked.jsonl")} - {"h"})
-    rows = [row(p, 4.0, exemplars=True) for p in problems]
+    rows = [row(p, 4.0, exemplars=True, copied=copied) for p in problems for copied in (False, True)]
     rows += [row(p, 2.0, policy="/elsewhere/sft-final", exemplars=True) for p in problems]
     with open(run / "assessments_asked.jsonl", "a") as lines:
         lines.writelines(json.dumps(line) + "\n" for line in rows)
     records.note_arm(run, "bucket", records.read_arms(run)["bucket"] | {"control": "/elsewhere/sft-final"})
     result = collect.collect([runs])
-    text = table.markdown(result)
-    claim = "contrastive, bucket beats {}, geometric mean on training problems | {} | yes |"
-    assert claim.format("stage 1", "4.00 (4.00 to 4.00)") in text
-    assert claim.format("its weights before stage 3 with the same exemplars", "2.00 (2.00 to 2.00)") in text
+    text, copies_fail = table.markdown(result), (4.0 * 0.1) ** 0.5
+    claims = {bar["bar"]: bar for bar in result["bars"]}
+    name = "contrastive, bucket beats {}, geometric mean on training problems"
+    for other, of_other in (("stage 1", 1.0), ("its weights before stage 3 with the same exemplars", 2.0)):
+        claim = claims[name.format(other)]
+        assert claim["ratio"] == pytest.approx(4.0 / of_other) and not claim["met"]
+        assert claim["without_copies"]["ratio"] == pytest.approx(copies_fail / of_other)
+        assert f"{copies_fail / of_other:.2f} (" in text and "with copies as failures | no |" in text
     ratios = {row["split"]: row["ratio"] for row in result["comparisons"] if row["second"] == "bucket"}
     assert ratios["train, as trained"] == pytest.approx(4.0) and ratios["train"] == pytest.approx(0.5)
     assert table.kinds(result) == [*table.KINDS] and f"**{measured.CONTROL}**" in text
