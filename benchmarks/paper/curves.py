@@ -54,7 +54,8 @@ def svg(result: dict[str, Any], source: str) -> str:
                         means = running_mean(points, name)
                         colour = _COLOURS.get(arm, OTHERS)
                         axes.plot([point["samples"] for point in points], means, color=colour, linewidth=1.6)
-                        ends.setdefault(arm, (points[-1]["samples"], means[-1]))
+                        end = (points[-1]["samples"], means[-1])  # the label is at the longest line of the arm
+                        ends[arm] = max(end, ends.get(arm, end))
             axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
             axes.margins(x=0)
             gap = 0.06 * axes.get_ylim()[1]
