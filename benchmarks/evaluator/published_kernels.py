@@ -34,6 +34,7 @@ from cudal1_ray.commands.manifest import Pair, VerdictFile
 from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.wording import counted
 
 # The column of the authors' files that holds their figure against each baseline.
 AUTHORS_COLUMNS = {
@@ -152,7 +153,9 @@ def fates(before: dict[str, Any], now: dict[str, dict[str, list[dict[str, Any]]]
 
 
 def print_summary(name: str, against: str, summary: dict[str, Any], console: Console) -> None:
-    left_out = f", {len(summary['degenerate'])} degenerate problems left out" if summary["degenerate"] else ""
+    left_out = (
+        f", {counted(len(summary['degenerate']), 'degenerate problem')} left out" if summary["degenerate"] else ""
+    )
     table = Table(title=f"{name} against {against}: {summary['published']} published{left_out}; means over successes")
     for heading in ("", "mean", "geometric mean", "max", "p75 / p50 / p25", "success", "> 1.01x"):
         table.add_column(heading, justify="right" if heading else "left")
