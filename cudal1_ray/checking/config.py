@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings import bounded, check_values, one_of
 
+# Longest timeout of a socket, seconds: poll() takes milliseconds in 31 bits, and Python drops further ones, so that
+# 4,294,967.4 s become 0.1 s.
+_LONGEST_READ_S = (2**31 - 1) / 1000
+
 
 @dataclass
 class JudgeEndpointConfig:
@@ -19,7 +23,7 @@ class JudgeEndpointConfig:
     # Environment variable that holds the API key; null: no key is sent. The key itself belongs into no file.
     api_key_variable: str | None = None
     # Seconds for one question, all attempts together.
-    timeout_s: float = bounded(120.0, above=0)
+    timeout_s: float = bounded(120.0, above=0, most=_LONGEST_READ_S)
     # Attempts for one question; a server that is busy or down is asked again after a second, then after two.
     attempts: int = bounded(2, least=1)
     # Questions under way at the same time.

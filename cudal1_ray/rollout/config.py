@@ -59,7 +59,7 @@ class RolloutConfig:
     tensor_parallel: int = bounded(1, least=1)  # GPUs of one engine
     # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS). On busy cores two were up to nine times
     # slower than one.
-    threads: int | None = None
+    threads: int | None = bounded(None, least=1)
     seed: int = 0  # seed of completions that have none of their own
     # vllm: every completion has a seed of its own, and is the same draw when it is asked for again. On a GPU vLLM then
     # draws one completion after another, and every step takes longer.

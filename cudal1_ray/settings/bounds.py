@@ -1,10 +1,14 @@
-"""What settings may be: bounds of numbers, names to choose from. A number without bounds is finite and not negative."""
+"""What settings may be: bounds of numbers, names to choose from. A number without bounds is finite and not negative.
+
+The end of a setting's name is its unit: durations, amounts of memory and threads are at most what the platform takes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +26,7 @@ class Bounds:
 
     def __str__(self) -> str:
         parts = [("at least", self.least), ("above", self.above), ("at most", self.most)]
-        return " and ".join(f"{words} {limit:g}" for words, limit in parts if limit is not None)
+        return " and ".join(f"{words} {limit:.16g}" for words, limit in parts if limit is not None)
 
     def hold(self, value: float) -> bool:
         """Return whether `value` is finite and within the bounds."""
@@ -37,6 +41,25 @@ class Bounds:
 UNDECLARED = Bounds(least=0)
 # Bits of a whole number without its sign: what PyTorch and Arrow hold.
 _BITS = 63
+# Most seconds of a duration, 146 years: half of what Python's locks wait for, 63 bits of nanoseconds. A deadline, the
+# sum of clock and duration, is held in as many bits: torch.distributed gives up at once where it exceeds them.
+_LONGEST_S = int(threading.TIMEOUT_MAX) // 2
+# Most bytes of an amount of memory: half of what a whole number counts, since a limit is added to what is in use.
+_MOST_BYTES = 2 ** (_BITS - 1) - 1
+# Most threads: the cores that Linux knows on one machine (NR_CPUS of x86-64). Where 10,000 threads of PyTorch computed,
+# 16,384 did not start, and 100,000 crashed the process.
+_MOST_THREADS = 8192
+# The most that a setting may be which declares none, by the end of its name.
+_UNITS = {
+    "minutes": _LONGEST_S // 60,
+    "_s": _LONGEST_S,
+    "_ms": _LONGEST_S * 10**3,
+    "_us": _LONGEST_S * 10**6,
+    "_kib": _MOST_BYTES >> 10,
+    "_mib": _MOST_BYTES >> 20,
+    "_gib": _MOST_BYTES >> 30,
+    "threads": _MOST_THREADS,
+}
 _METADATA, _CHOICES = "bounds", "choices"
 
 
@@ -48,8 +71,12 @@ def bounded(
 
 
 def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
-    """Return the bounds that a field declares, or those of every number."""
-    return field.metadata.get(_METADATA, UNDECLARED)
+    """Return the bounds that a field declares, or those of every number. Without a declared `most`, the unit at the end
+    of the field's name sets it.
+    """
+    bounds: Bounds = field.metadata.get(_METADATA, UNDECLARED)
+    most = next((most for unit, most in _UNITS.items() if field.name.endswith(unit)), None)
+    return bounds if bounds.most is not None else dataclasses.replace(bounds, most=most)
 
 
 def one_of(*names: str) -> Any:

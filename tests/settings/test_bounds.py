@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+import time
 from dataclasses import dataclass, field
+from functools import reduce
 
 import pytest
 
-from cudal1_ray.config import load_config
+from cudal1_ray.config import Config, load_config
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.settings import Key, bounded, check_values, choices_of, find_keys, one_of, several_of
 
 
@@ -24,6 +28,7 @@ class Outer:
     plain: int = 1
     least: int = bounded(-1, least=-1)
     missing: float | None = bounded(None, above=0)
+    pause_s: float = 1.0
     flag: bool = False
     order: str = one_of("up", "down")
     parts: list[str] = several_of("head", "body", or_else=("tail",))
@@ -41,6 +46,7 @@ class Outer:
         (Outer(least=math.inf), "least=inf: must be a finite number, at least -1"),
         (Outer(inner=Inner(betas=[0.9, -1.0])), "inner.betas=-1"),
         (Outer(order="sideways"), "order=sideways: must be one of up, down"),
+        (Outer(pause_s=1e300), "pause_s=1e\\+300: must be at least 0 and at most 4611686018"),
         (Outer(parts=["tail", "wing"]), "parts=wing: must be one of head, body, tail"),
     ],
 )
@@ -72,6 +78,74 @@ def test_setting_when_without_meaning_is_refused_before_anything_starts(override
     with pytest.raises(UserError) as caught:
         load_config([override])
     assert str(caught.value).startswith(override.partition("=")[0])
+
+
+# Seconds of a unit of time, and bytes of a unit of memory, by the end of a setting's name.
+SECONDS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "minutes": 60.0}
+BYTES = {"_kib": 1 << 10, "_mib": 1 << 20, "_gib": 1 << 30}
+NUMBERS = {
+    (schema, path): key
+    for schema in (Config, ServingConfig)
+    for path, key in find_keys(schema).items()
+    if isinstance(key, Key) and key.kind.startswith(("number", "whole number"))
+}
+
+
+def settings_in(units):
+    """Return the settings, of training and of serving, whose names end in one of several units."""
+    names = [(schema, path) for schema, path in NUMBERS if path.endswith(tuple(units))]
+    return pytest.mark.parametrize(("schema", "path"), names, ids=[path for _, path in names])
+
+
+def most_of(path, units, bounds):
+    """Return the highest value that a setting's explanation allows, in seconds or bytes."""
+    unit = next(size for end, size in units.items() if path.endswith(end))
+    return float(bounds.rpartition("at most ")[2]) * unit
+
+
+def check(schema, path, value):
+    config = schema()
+    *sections, name = path.split(".")
+    setattr(reduce(getattr, sections, config), name, value)
+    check_values(config)
+
+
+@settings_in(SECONDS)
+@pytest.mark.parametrize("value", [10**18, 1e300])
+def test_duration_when_longer_than_the_platform_waits_is_refused_by_its_key(schema, path, value):
+    bounds = NUMBERS[schema, path].bounds
+    with pytest.raises(UserError) as caught:
+        check(schema, path, value)
+    assert str(caught.value) == f"{path}={value}: must be {bounds}".replace("1e300", "1e+300")
+    longest_s = most_of(path, SECONDS, bounds)
+    assert threading.Lock().acquire(timeout=longest_s) and time.monotonic() + longest_s < threading.TIMEOUT_MAX
+
+
+@settings_in(SECONDS)
+def test_duration_when_of_a_week_passes(schema, path):
+    check(schema, path, 7 * 86400 / next(size for end, size in SECONDS.items() if path.endswith(end)))
+
+
+@settings_in(BYTES)
+def test_memory_when_more_than_63_bits_of_bytes_is_refused_by_its_key(schema, path):
+    bounds = NUMBERS[schema, path].bounds
+    with pytest.raises(UserError) as caught:
+        check(schema, path, 2**53)
+    assert str(caught.value) == f"{path}={2**53}: must be {bounds}"
+    assert most_of(path, BYTES, bounds) < 2**63
+
+
+@settings_in(["threads"])
+@pytest.mark.parametrize("value", [0, 16384, 10**12])
+def test_threads_when_of_a_number_that_openmp_does_not_start_are_refused_by_their_key(schema, path, value):
+    with pytest.raises(UserError) as caught:
+        check(schema, path, value)
+    assert str(caught.value) == f"{path}={value}: must be at least 1 and at most 8192"
+
+
+def test_setting_when_explained_as_a_duration_has_its_unit_in_its_name():
+    durations = [path for (_, path), key in NUMBERS.items() if key.text.lower().startswith(("seconds", "minutes"))]
+    assert len(durations) > 10 and all(path.endswith(tuple(SECONDS)) for path in durations)
 
 
 def test_bounds_when_a_key_is_explained_are_part_of_it():
