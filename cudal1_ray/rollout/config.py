@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings import bounded, check_values, one_of
 
+# Largest seed, of 32 bits: vLLM gives it to numpy.random.seed, which takes no larger one.
+_LARGEST_SEED = 2**32 - 1
 TRANSPORTS = ("in_process", "gloo", "nccl", "ipc")
 
 
@@ -60,7 +62,8 @@ class RolloutConfig:
     # OpenMP threads; null: as many as this process has (OMP_NUM_THREADS). On busy cores two were up to nine times
     # slower than one.
     threads: int | None = bounded(None, least=1)
-    seed: int = 0  # seed of completions that have none of their own
+    # Seed of completions that have none of their own.
+    seed: int = bounded(0, least=0, most=_LARGEST_SEED)
     # vllm: every completion has a seed of its own, and is the same draw when it is asked for again. On a GPU vLLM then
     # draws one completion after another, and every step takes longer.
     seed_completions: bool = True

@@ -72,6 +72,7 @@ def test_numbers_when_within_bounds_null_or_flags_pass():
         "cluster.evaluator.count=0",
         "evaluation.timing.budget_s=0",
         "evaluation.timing.contestants=100000",
+        "rollout.seed=4294967296",
     ],
 )
 def test_setting_when_without_meaning_is_refused_before_anything_starts(override):
