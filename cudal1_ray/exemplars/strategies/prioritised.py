@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from cudal1_ray.exemplars.config import ExemplarsConfig
-from cudal1_ray.exemplars.view import Draw, ProblemView, pick
+from cudal1_ray.exemplars.view import Draw, ProblemView, draw_softmax
 
 # Speedup that a prompt without exemplars shows: the reference alone.
 _REFERENCE_SPEEDUP = 1.0
@@ -27,14 +27,9 @@ def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config:
     same random number, and this package needs no Ray; a test holds the two against each other.
     """
     left = view.accepted()
-    weights = (np.abs(view.speedup - _expected(view))[left] + config.priority_epsilon) ** config.priority_alpha
-    positions, probabilities = [], []
-    for _ in range(min(count, len(left))):
-        at = pick(weights, rng)
-        positions.append(int(left[at]))
-        probabilities.append(float(weights[at] / weights.sum()))
-        left, weights = np.delete(left, at), np.delete(weights, at)
-    return Draw(tuple(positions), tuple(probabilities))
+    priority = np.abs(view.speedup - _expected(view))[left] + config.priority_epsilon
+    drawn, probabilities = draw_softmax(config.priority_alpha * np.log(priority), count, 1.0, rng)
+    return Draw(tuple(left[drawn].tolist()), tuple(probabilities))
 
 
 def _expected(view: ProblemView) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 
@@ -21,6 +22,7 @@ from cudal1_ray.exemplars import (
 )
 from cudal1_ray.exemplars.strategies import BUNDLED
 from cudal1_ray.exemplars.strategies.island import Islands, settle
+from cudal1_ray.settings import bounds_of
 from tests.exemplars.strategies.drawing import assert_drawn_as, drawn, view
 
 
@@ -329,3 +331,17 @@ def test_strategy_when_registered_is_selectable_and_its_name_unique(buffer):
 def test_exemplars_config_when_a_value_is_wrong_names_its_field(buffer, field, value):
     with pytest.raises(UserError, match=f"exemplars.{field}"):
         select(buffer, "p", ExemplarsConfig(**{field: value}), np.random.default_rng(0))
+
+
+NUMBERS = [each for each in dataclasses.fields(ExemplarsConfig) if isinstance(each.default, float)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=[each.name for each in NUMBERS])
+@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.filterwarnings("error")
+def test_strategy_when_a_number_is_at_its_extremes_reports_probabilities(name, number):
+    archive = view([1.5, 0.0, 3.0, 0.7, 1.5, 2.0])
+    for value in filter(bounds_of(number).hold, (-1e300, 0.0, 1e-300, 1.0, 1e12, 1e300)):
+        config = dataclasses.replace(ExemplarsConfig(strategy=name), **{number.name: value})
+        draw = BUNDLED[name](archive, 2, np.random.default_rng(0), config)
+        assert all(0.0 <= p <= 1.0 for p in draw.probabilities), value
