@@ -145,7 +145,7 @@ class LimitConfig:
     memory_mib: int = 4096
     # Share of the GPU's memory that torch may take in one process.
     gpu_memory_share: float = bounded(0.8, above=0, most=1)
-    # Processes and threads at once.
+    # Processes and threads at once, beside those that torch starts for `threads`.
     processes: int = 128
     # Open files.
     files: int = 512

@@ -26,6 +26,10 @@ from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch, children
 from cudal1_ray.evaluation.sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
 from cudal1_ray.files import OwnedFolder
 
+# Threads that torch's pools may have for each of `evaluation.threads`: with 128 allowed in all, honest candidates ran
+# with 30 of them and not with 36; with 640, not with 200.
+_THREAD_POOLS = 4
+
 
 class ServerDied(Exception):
     """The fork server ended: the evaluator's fault, never the candidate's."""
@@ -167,7 +171,8 @@ class ForkServer:
         status_ours, status_theirs = socket.socketpair()
         scratch = tempfile.mkdtemp(dir=str(self._folder.path / "scratch"))
         limits = self.config.limits
-        enforced = Limits(limits.memory_mib, limits.processes, limits.files, limits.scratch_mib)
+        processes = limits.processes + _THREAD_POOLS * self.config.threads
+        enforced = Limits(limits.memory_mib, processes, limits.files, limits.scratch_mib)
         request = Spawn(role, cores, enforced, scratch, queues=0 if streams else 1)
         try:
             supervisor = self._ask(request, (control.fileno(), status_theirs.fileno()))

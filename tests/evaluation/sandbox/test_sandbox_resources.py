@@ -45,6 +45,12 @@ if os.fork() == 0:
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
+def test_candidate_when_torch_is_given_many_threads_may_have_them():
+    with Evaluator(quick_config(threads=40)) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), HONEST)
+    assert verdict.accepted, verdict
+
+
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
 def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
     """Without a user namespace the kernel counts all threads of the user, such as Ray's and an inference engine's."""
