@@ -70,11 +70,15 @@ def bounded(
     return dataclasses.field(default=default, metadata={_METADATA: Bounds(least, above, most)})
 
 
-def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
-    """Return the bounds that a field declares, or those of every number. Without a declared `most`, the unit at the end
-    of the field's name sets it.
-    """
+def declared_bounds(field: dataclasses.Field[Any]) -> Bounds:
+    """Return the bounds that a field declares, or those of every number."""
     bounds: Bounds = field.metadata.get(_METADATA, UNDECLARED)
+    return bounds
+
+
+def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
+    """Return the bounds of a field. Where it declares no `most`, the unit at the end of its name sets that."""
+    bounds = declared_bounds(field)
     most = next((most for unit, most in _UNITS.items() if field.name.endswith(unit)), None)
     return bounds if bounds.most is not None else dataclasses.replace(bounds, most=most)
 

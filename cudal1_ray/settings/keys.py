@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.settings.bounds import bounds_of, choices_of
+from cudal1_ray.settings.bounds import choices_of, declared_bounds
 
 _DIRECTIVES = ("noqa", "fmt:", "type:", "pragma:")
 
@@ -81,7 +81,7 @@ def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
         kind = _kind(hint)
         number = kind.startswith(("whole number", "number"))
         choices = ", ".join(name or '""' for name in choices_of(field))
-        bounds = str(bounds_of(field)) if number else f"one of {choices}" if choices else ""
+        bounds = str(declared_bounds(field)) if number else f"one of {choices}" if choices else ""
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         yield Key(path, kind, default, texts.get(field.name, ""), bounds)
 
