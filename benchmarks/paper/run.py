@@ -42,6 +42,7 @@ from benchmarks.training.ablation_runs import Runner
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_problems
+from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.training.checkpoints import CheckpointStore
 
 # Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
@@ -61,8 +62,8 @@ class Table:
     def __init__(self, runner: Runner, samples: int, assessed: int | None = None, arms: dict[str, Arm] | None = None):
         self.runner, self.samples, self.assessed, self.arms = runner, samples, assessed, arms or ARMS
         self.config = load_config([*runner.overrides])
-        train = sum(problem.split == "train" for problem in load_problems(self.config.problems))
-        self.problems = min(train, self.config.problems.asked or train)
+        train = [problem for problem in load_problems(self.config.problems) if problem.split == "train"]
+        self.problems = len(fixed_problems(train, self.config.problems.asked))
 
     def check(self, names: Iterable[str]) -> None:
         """Raise UserError when one of these arms trains the base model further and that has random weights."""

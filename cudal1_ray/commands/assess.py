@@ -68,7 +68,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     for split in request.splits:
         if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
-        chosen += fixed_problems(of_split, request.problems or len(of_split))
+        chosen += fixed_problems(of_split, request.problems)
     questions = questions_of(folder, chosen, request.splits, request.exemplars)
     if True in request.exemplars and not any(question.exemplars for question in questions):
         note = f"{folder.path} has no accepted exemplar of these problems: no prompt shows any"

@@ -83,8 +83,8 @@ def load_problems(config: ProblemsConfig | None = None) -> list[Problem]:
     return with_sizes(problems, config.sizes, config.paper_path)
 
 
-def fixed_problems(problems: Sequence[Problem], count: int) -> list[Problem]:
-    """Return the same `count` of the problems whatever their order; all where there are no more.
+def fixed_problems(problems: Sequence[Problem], count: int | None) -> list[Problem]:
+    """Return the same `count` of the problems whatever their order; all where it is None or there are no more.
 
     A smaller count's are among a larger one's. A run's seed has no part in it, so that runs of several seeds are asked
     the same problems: of 152 problems, two draws of 40 would share some 10.

@@ -103,8 +103,7 @@ def assess_control(session: Session) -> None:
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of a split that the table is made of: `assessment.problems` of them, or all."""
-    count = session.config.assessment.problems
-    return list(problems) if count is None else fixed_problems(problems, count)
+    return fixed_problems(problems, session.config.assessment.problems)
 
 
 def assess_during(session: Session, stage: str, step: int) -> None:

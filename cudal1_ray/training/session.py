@@ -154,9 +154,7 @@ class Session:
         Raises:
             UserError: when none is left.
         """
-        count = self.config.problems.asked
-        chosen = self.train_problems if count is None else fixed_problems(self.train_problems, count)
-        ids = [problem.problem_id for problem in chosen]
+        ids = [problem.problem_id for problem in fixed_problems(self.train_problems, self.config.problems.asked)]
         left = [problem_id for problem_id in ids if not self.state.problems.retired(problem_id)]
         if not left:
             raise UserError(

@@ -103,4 +103,4 @@ def test_fixed_problems_when_chosen_are_the_same_in_any_order_and_among_those_of
     chosen = fixed_problems(problems, 5)
     assert chosen == fixed_problems(problems[::-1], 5) and len(chosen) == 5
     assert set(map(id, chosen)) < set(map(id, fixed_problems(problems, 9)))
-    assert fixed_problems(problems, 999) == problems
+    assert fixed_problems(problems, 999) == fixed_problems(problems, None) == problems
