@@ -162,10 +162,11 @@ def as_trained(sets: Mapping[tuple[str, str], Samples], arm: str) -> Samples | N
 def _comparisons(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
     comparisons = []
     for first, second in PAIRS:
-        kinds = {
-            AS_TRAINED: [as_trained(sets, arm) for arm in (first, second)],
-            **{kind: [sets.get((arm, kind)) for arm in (first, second)] for kind in ("train", "held_out")},
-        }
+        pair = (first, second)
+        kinds = {AS_TRAINED: [as_trained(sets, arm) for arm in pair]}
+        if any((arm, "train with exemplars") in sets for arm in pair):  # else "train" is the same once more
+            kinds["train"] = [sets.get((arm, "train")) for arm in pair]
+        kinds["held_out"] = [sets.get((arm, "held_out")) for arm in pair]
         for split, sides in kinds.items():
             if None not in sides and (result := compare(*sides)) is not None:
                 comparisons.append({"first": first, "second": second, "split": split, **result})

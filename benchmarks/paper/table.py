@@ -59,20 +59,26 @@ def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
 
 def seeds_cell(result: dict[str, Any], arm: str) -> str:
     """Return the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
-    records = result["arms"].get(arm, {}).get("seeds", {})
-    if not records:
+    done, begun, missing = _seeds(result, arm)
+    if not done and not begun:
         return NOT_RUN
-    done = [seed for seed, record in records.items() if record["assessed"]]
-    begun = [seed for seed in records if seed not in done]
-    missing = [seed for seed in result["planned_seeds"] if seed not in records] if ARMS[arm].every_seed else []
     parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
     return "; ".join(part for part in parts if part)
 
 
 def is_complete(result: dict[str, Any], arm: str) -> bool:
     """Return whether every seed that the table is to have of an arm is assessed."""
-    cell = seeds_cell(result, arm)
-    return NOT_RUN not in cell and NOT_ASSESSED not in cell
+    done, begun, missing = _seeds(result, arm)
+    return bool(done) and not begun and not missing
+
+
+def _seeds(result: dict[str, Any], arm: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the seeds of an arm that are assessed, those that are begun, and those that are to come."""
+    records = result["arms"].get(arm, {}).get("seeds", {})
+    done = [seed for seed, record in records.items() if record["assessed"]]
+    begun = [seed for seed in records if seed not in done]
+    missing = [seed for seed in result["planned_seeds"] if seed not in records] if ARMS[arm].every_seed else []
+    return done, begun, missing
 
 
 def _named(seeds: Sequence[str], state: str) -> str:
