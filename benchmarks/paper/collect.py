@@ -148,7 +148,7 @@ def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, flo
             speedups.setdefault(name, []).extend(of_run)
     return {
         name: {"candidates": len(of), "median_speedup": median(of)}
-        for name, of in sorted(speedups.items(), key=lambda item: -len(item[1]))
+        for name, of in sorted(speedups.items(), key=lambda item: (-len(item[1]), item[0]))
     }
 
 

@@ -186,7 +186,7 @@ def learning_curve(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def technique_speedups(rows: list[dict[str, Any]], references: Mapping[str, str]) -> dict[str, list[float]]:
-    """Return the speedups of the distinct accepted candidates that use each technique, most used first.
+    """Return the speedups of the distinct accepted candidates that use each technique, most used first, then by name.
 
     Copies are left out, and what the reference has as well is no technique of a candidate.
     """
@@ -201,4 +201,4 @@ def technique_speedups(rows: list[dict[str, Any]], references: Mapping[str, str]
             technique.name for technique in find_techniques(row["code"], references.get(row["problem_id"], ""))
         }:
             speedups[name].append(round(row["speedup"], 4))
-    return dict(sorted(speedups.items(), key=lambda item: -len(item[1])))
+    return dict(sorted(speedups.items(), key=lambda item: (-len(item[1]), item[0])))
