@@ -124,19 +124,27 @@ class TimingConfig:
             )
 
 
+# Reasons for which a limit ends a process -> the settings of `LimitConfig` that may have set it.
+_LIMITS_BEHIND = {
+    "timeout": ("load_timeout_s", "first_call_timeout_s", "call_timeout_s"),
+    "memory_limit": ("memory_mib", "gpu_memory_share"),
+    "resource_exhaustion": ("files", "processes", "scratch_mib"),
+}
+
+
 @dataclass
 class LimitConfig:
     """What a process may use before it is stopped."""
 
     # Import and construction, seconds; an inline extension or torch.compile takes most of it.
-    load_timeout_s: float = 120.0
+    load_timeout_s: float = bounded(120.0, above=0)
     # Import and construction of a candidate in which nothing compiles, seconds, but at least ten times what the
     # reference needed.
     plain_load_timeout_s: float = 60.0
     # One call, seconds, at least; a candidate is also stopped beyond slowdown_limit x the reference's time.
     call_timeout_s: float = 10.0
     # First call, seconds (torch.compile, Triton and lazily built extensions compile in it).
-    first_call_timeout_s: float = 120.0
+    first_call_timeout_s: float = bounded(120.0, above=0)
     # First call of a candidate in which nothing compiles, seconds: its endless loop holds up a whole training step.
     plain_first_call_timeout_s: float = 30.0
     # Paper: a candidate must end within 1000x the reference's time.
@@ -150,9 +158,14 @@ class LimitConfig:
     # Open files.
     files: int = 512
     # Private scratch, MiB, and the largest file in it; it lies in memory.
-    scratch_mib: int = 512
+    scratch_mib: int = bounded(512, least=1)
     # CPU seconds in all.
     cpu_s: int = 300
+
+    def behind(self, reason: str) -> str:
+        """Return the limits of which one may have ended a process that failed for `reason`, in brackets; "" if none."""
+        keys = [f"{name}={getattr(self, name):.16g}" for name in _LIMITS_BEHIND.get(reason, ())]
+        return f" (evaluation.limits: {', '.join(keys)})" if keys else ""
 
 
 @dataclass

@@ -212,7 +212,8 @@ class CandidateMeasurement:
         """Return the fault of a candidate beside which the reference failed; raise ProblemFault if it fails alone."""
         candidate.close()
         self._references.release(self._session, self._references.take(self._session))
-        detail = f"the reference runs without it and fails beside it: {failure.detail}"
+        limits = self._machinery.config.limits.behind(failure.reason)
+        detail = f"the reference runs without it and fails beside it{limits}: {failure.detail}"
         return Misbehaviour("resource_exhaustion", detail)
 
 

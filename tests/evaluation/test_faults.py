@@ -172,6 +172,18 @@ def test_problem_when_broken_gets_a_verdict(evaluator, source, reason):
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
+@pytest.mark.parametrize("level", ["", "seccomp"])
+@pytest.mark.parametrize("limit", ["files=0", "files=7", "memory_mib=0", "load_timeout_s=1e-09"])
+def test_verdict_when_a_limit_is_too_low_for_anything_to_run_names_it(level, limit):
+    config = quick_config(sandbox=level, required_sandbox="seccomp")
+    name, _, value = limit.partition("=")
+    setattr(config.limits, name, float(value) if "e" in value else int(value))
+    with Evaluator(config) as evaluator:
+        verdict = evaluator.evaluate(problem("chain"), HONEST)
+    assert set(verdict.reasons) <= {"reference_error", "evaluator_error"}, verdict
+    assert re.search(rf"\(evaluation\.limits: .*\b{limit}\b", verdict.detail), verdict
+
+
 def test_evaluator_when_its_settings_cannot_work_refuses_them_in_one_line():
     with pytest.raises(UserError, match="against"):
         Evaluator(EvaluationConfig(against="magic"))

@@ -72,6 +72,9 @@ def test_numbers_when_within_bounds_null_or_flags_pass():
         "cluster.evaluator.count=0",
         "evaluation.timing.budget_s=0",
         "evaluation.timing.contestants=100000",
+        "evaluation.limits.scratch_mib=0",
+        "evaluation.limits.load_timeout_s=0",
+        "evaluation.limits.first_call_timeout_s=0",
         "rollout.seed=4294967296",
     ],
 )

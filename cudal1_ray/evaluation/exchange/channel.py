@@ -5,6 +5,7 @@ The format is JSON, not pickle, because the referee reads what contestants write
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -66,16 +67,22 @@ class Channel:
         return self._exactly(length, deadline, wait_hook)
 
     def receive_with_fds(self, most: int, kind: Any) -> tuple[Any, list[int]]:
-        """Wait for the trusted side's next message, of type `kind`; return it and the descriptors sent with it."""
+        """Wait for the trusted side's next message, of type `kind`; return it and the descriptors sent with it.
+
+        Raise OSError where this process may not have as many open files.
+        """
         try:
-            data, fds, _, _ = socket.recv_fds(self.sock, _HEADER.size, most)
+            data, fds, flags, _ = socket.recv_fds(self.sock, _HEADER.size, most)
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         if not data:
             raise ChannelClosed("end of stream")
         data += self._exactly(_HEADER.size - len(data), None, None)
         (length,) = _HEADER.unpack(data)
-        return _decode(self._exactly(length, None, None), type=kind), fds
+        message = _decode(self._exactly(length, None, None), type=kind)
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return message, fds
 
     def _exactly(self, count: int, deadline: float | None, wait_hook: Any) -> bytes:
         parts: list[bytes] = []

@@ -236,7 +236,9 @@ class ContestantHandle:
         self.regions_mib = 0.0  # memory that the referee shares with it
         self.group: MemoryGroup | None = None
         try:
-            place = msgspec.json.decode(self.channel.receive(60.0), type=int)
+            place = msgspec.json.decode(self.channel.receive(60.0), type=int | Failure)
+            if isinstance(place, Failure):
+                raise ChannelClosed(f"{place.error}{self._limits.behind(place.kind)}")
             self.watch = ProcessWatch(children(supervisor)[0], supervisor)
             if not trusted:
                 self.group = group_around(self.watch.pid)

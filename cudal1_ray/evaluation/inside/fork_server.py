@@ -23,6 +23,7 @@ from typing import Any
 
 from cudal1_ray.evaluation.exchange import server_messages as messages
 from cudal1_ray.evaluation.exchange.channel import Channel, ChannelClosed
+from cudal1_ray.evaluation.inside.executing import failure
 from cudal1_ray.evaluation.inside.preloading import furnish_cache, preload
 from cudal1_ray.evaluation.sandbox import kernel_calls as kernel
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
@@ -153,13 +154,21 @@ class _Server:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if request.cores:
             os.sched_setaffinity(0, request.cores)
+        channel = Channel(socket.socket(fileno=control))
+        try:
+            self._confine(request, scratch)
+        except BaseException as error:
+            channel.send(failure(error))
+            raise
+        self.roles.play(request.role, channel, scratch)
+
+    def _confine(self, request: messages.Spawn, scratch: str) -> None:
         set_limits(request.limits, self.walls.device, self.level)
         give_way_in_need()
         if self.level == "namespaces":
             _limit_process_ids(request.limits.processes)
         self.ballast = _ballast()
         lock_down(self.level, self.walls, scratch)
-        self.roles.play(request.role, Channel(socket.socket(fileno=control)), scratch)
 
     def _kill(self, supervisor: int) -> None:
         """End a supervisor and all its descendants, and wait for their end."""

@@ -383,9 +383,6 @@ def serve(contestant: Contestant) -> None:
     while True:
         try:
             request, fds = channel.receive_with_fds(64, messages.AnyRequest)
-        except ChannelClosed:
-            os._exit(0)
-        try:
             answer = operations[_operation(request)](request, fds)
         except ChannelClosed:
             os._exit(0)

@@ -113,7 +113,7 @@ def open_problem(
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
         return session
     except Misbehaviour as error:
-        raise ProblemFault("reference_error", f"{error.reason}: {error.detail}") from None
+        raise ProblemFault.of_reference(error, config.limits) from None
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, OverflowError) as error:
         if config.trust_problems:
             raise

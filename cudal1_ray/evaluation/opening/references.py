@@ -98,7 +98,7 @@ class References:
         except Misbehaviour as error:
             if kept is None and not lent:
                 whose = f"the baseline {self._config.against}: " if is_file(self._config.against) else ""
-                raise ProblemFault("reference_error", f"{whose}{error.reason}: {error.detail}") from None
+                raise ProblemFault.of_reference(error, self._config.limits, whose) from None
         if kept is not None:
             kept.close()
         return self.take(session, fresh=True, streams=streams)  # earlier problems may have spoilt the shared process
@@ -143,7 +143,7 @@ class References:
                 while not batches or time.monotonic() < end:
                     batches.append(watch.run(*inputs.renew(calls), None)[0])
         except ReferenceFailed as failure:
-            raise ProblemFault("reference_error", f"{failure.reason}: {failure.detail}") from None
+            raise ProblemFault.of_reference(failure, self._config.limits) from None
         finally:
             self.release(session, reference)
         alone_s = max(batch.inner / calls for batch in undisturbed(batches))

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.config import EvaluationConfig, LimitConfig
 from cudal1_ray.evaluation.correctness.comparison import Expected
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Opened, Traits
 from cudal1_ray.evaluation.exchange.tensors import DTYPES, WINDOW, TensorSpec, aligned
 from cudal1_ray.evaluation.exchange.variant import Variant
+from cudal1_ray.evaluation.host.handles import Misbehaviour
 
 HANDED_CALLS, HANDED_WINDOWS = 8, 2  # calls in a row that only the referee times, and windows of each large output
 # Most windows of a tensor that are compared in one call, unless a trial has more.
@@ -34,6 +35,11 @@ class ProblemFault(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason, self.detail = reason, detail
+
+    @classmethod
+    def of_reference(cls, failure: Misbehaviour, limits: LimitConfig, whose: str = "") -> ProblemFault:
+        """Return the fault of a problem whose own code fails; the detail names the limits that may be too low."""
+        return cls("reference_error", f"{whose}{failure.reason}{limits.behind(failure.reason)}: {failure.detail}")
 
 
 @dataclass
