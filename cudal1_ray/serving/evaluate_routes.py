@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -12,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import parse_problem
 from cudal1_ray.serving.access.middleware import error_body
+from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.optimize.forms import ErrorForm
 from cudal1_ray.source.text import clean_text
 
@@ -54,6 +56,6 @@ def evaluate_router(evaluator: DeploymentHandle) -> APIRouter:
         except UserError as error:
             return Response(error_body(400, str(error)), status_code=400, media_type="application/json")
         verdict = await evaluator.evaluate.remote(problem, clean_text(body.candidate), body.best_speedup)
-        return JSONResponse(verdict.to_dict())
+        return JSONResponse(replace(verdict, detail=scrub(verdict.detail)).to_dict())
 
     return router

@@ -33,6 +33,12 @@ def test_evaluate_route_when_a_text_is_no_problem_answers_400_in_openai_form(ser
     assert answer.status_code == 400 and "Model" in answer.json()["error"]["message"]
 
 
+def test_evaluate_route_when_a_verdict_holds_a_path_of_the_server_blots_it_out(server):
+    broken = PROBLEM.replace("import torch\n", "import torch\nopen('/etc/shadow-of/a/file')\n", 1)
+    (verdict,) = RemoteEvaluator(server.url).evaluate_all([(parse_problem(broken, "broken", origin="problem"), FAST)])
+    assert verdict.reasons == ("reference_error",) and "No such file or directory: '<path>'" in verdict.detail
+
+
 @pytest.mark.parametrize("best", [float("inf"), float("nan"), -1.0])
 def test_evaluate_request_when_the_best_speedup_is_none_is_refused(best):
     with pytest.raises(ValidationError, match="best_speedup"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
+from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import newest_policy, run_of
 from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
@@ -164,7 +165,7 @@ class RollingUpdate:
             "replicas": [{"policy_version": r.version, "loading": r.loading} for r in self._replicas.values()],
             "rolled_in": self.outcomes["rolled_in"],
             "turned_away": self.outcomes["turned_away"],
-            "last_fault": self.last_fault or None,
+            "last_fault": scrub(self.last_fault) or None,
         }
 
     async def _roll(self, folder: str) -> dict[str, Any]:

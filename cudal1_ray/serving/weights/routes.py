@@ -55,7 +55,7 @@ def weights_router(coordinator: Any, config: WeightsConfig) -> APIRouter:
         """Report which weights are served, and by how many replicas."""
         roll_state = await coordinator.roll_state()
         if request.state.key_name not in config.admin_keys:
-            roll_state.pop("last_fault")  # it names files
+            roll_state.pop("last_fault")  # of weights that another key asked for
         return JSONResponse(roll_state)
 
     @router.post("/v1/weights", response_model=WeightsForm, responses=_REFUSALS)

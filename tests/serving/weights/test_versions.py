@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 from cudal1_ray.serving.weights.request_barrier import BarrierBroken, RequestBarrier
@@ -69,8 +71,9 @@ DAMAGE = {
 def test_weights_when_they_cannot_be_served_are_refused_and_leave_nothing(named, served, other, tmp_path):
     check_weights(other, served)
     DAMAGE[named](other)
-    with pytest.raises(UserError, match=named):
+    with pytest.raises(UserError, match=named) as refusal:
         take_copy(other, tmp_path / "store", 2, served)
+    assert not re.search(r"\w/\w", scrub(str(refusal.value)))  # nor does a reply with it hold a path
     assert not list((tmp_path / "store").iterdir())
 
 
@@ -223,6 +226,7 @@ def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp
         with pytest.raises(UserError, match="damaged"):
             await roll.change(str(make_policy(tmp_path / "run", "damaged-000002")))
         assert roll.state()["policy_version"] == 2 and roll.state()["turned_away"] == 1
+        assert roll.state()["last_fault"] == "<path>: damaged"
         assert set(fleet.versions.values()) == {2}
         fleet.stop()
 
