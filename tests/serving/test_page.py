@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cudal1_ray.evaluation import EvaluationConfig
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
 from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.access.middleware import HEADERS
@@ -105,7 +106,9 @@ def test_settings_when_asked_for_have_limits_and_reasons_and_nothing_of_the_mach
     settings = http.get("/settings.json").json()
     assert settings == page_settings(site.config) and settings["needs_key"] is True
     assert settings["rounds"] == [4, 32] and settings["reasons"] == DESCRIPTIONS
-    assert page_settings(ServingConfig())["needs_key"] is False
+    own_baseline = EvaluationConfig(against="/of/this/server.py")
+    settings = page_settings(ServingConfig(evaluation=own_baseline))
+    assert settings["needs_key"] is False and settings["against"] == "<path>"
     assert site.config.optimize.jobs_dir not in str(settings)
 
 

@@ -33,7 +33,7 @@ async def optimize(job: Optimizer) -> dict[str, Any]:
         "known": sum(exemplar.step == 0 for exemplar in ranking),
         "rounds": job.record.rounds,
         "note": _note(job.record),
-        "against": aims.against,
+        "against": scrub(aims.against),  # a file, where the baseline is of one's own
         "device_name": job.record.device_name,
     }
     for exemplar in [e for e in accepted if e.speedup >= aims.min_speedup][: aims.confirm]:
@@ -70,7 +70,7 @@ def _note(record: JobRecord) -> str:
 
 async def _baselines(job: Optimizer, exemplar: Exemplar, verdict: Verdict) -> list[dict[str, Any]]:
     """Return a row for each baseline, the configured one first; what is not to be had has the reason."""
-    rows = [_row(job.aims.against, verdict)]
+    rows = [_row(scrub(job.aims.against), verdict)]
     for name in job.aims.baselines:
         if name == job.aims.against:
             continue

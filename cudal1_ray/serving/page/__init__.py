@@ -16,6 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from cudal1_ray.evaluation.reasons import DESCRIPTIONS
+from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import ServingConfig
 
 # Paths that need no key.
@@ -70,7 +71,7 @@ def page_settings(config: ServingConfig) -> dict[str, Any]:
     optimize = config.optimize
     return {
         "needs_key": bool(config.security.keys_file),
-        "against": config.evaluation.against,
+        "against": scrub(config.evaluation.against),  # a file, where the baseline is of one's own
         "rounds": [optimize.rounds, optimize.max_rounds],
         "samples_per_round": [optimize.samples_per_round, optimize.max_samples_per_round],
         "time_limit_s": [optimize.time_limit_s, optimize.time_limit_s],

@@ -162,7 +162,7 @@ def test_exemplars_when_known_from_a_run_are_measured_again_and_may_win(tmp_path
     """The whole way: the module is evaluated first, the winner is measured against every baseline that there is."""
     prior = PriorExemplars(tuple(Exemplar.new("theirs", code, 40.0) for code in (FAST, WRONG)), "demo")
     played, events = script(answer(SLOWER)), []
-    aims = SpeedupGoals(1.0, 1.5, 2, 1, True, "eager", ("eager", "tuned_eager", "cuda_graph"))
+    aims = SpeedupGoals(1.0, 1.5, 2, 1, True, "/of/this/server.py", ("eager", "tuned_eager", "cuda_graph"))
     arguments = {"rounds": 1, "samples": 1, "before": (), "aims": aims, "prior": prior, "events": events}
     result = run(played, ExemplarBuffer.open(tmp_path), **arguments)
     assert [e["type"] for e in events if e["type"] in ("module", "exemplar", "round")] == [
@@ -172,10 +172,11 @@ def test_exemplars_when_known_from_a_run_are_measured_again_and_may_win(tmp_path
     assert result["found"] and result["origin"] == "known" and result["known"] == 2 and result["candidates"] == 1
     assert "relu(d[:, None] * x)" in played.prompts[0]  # the policy is shown it, with what it is worth here
     assert 1.5 < result["speedup"] != 40.0
-    eager, tuned, graph = result["baselines"]
-    assert eager["speedup"] == result["speedup"] and tuned["speedup_low"] > 1.0 and tuned["baseline_ms"] > 0
+    own, eager, tuned, graph = result["baselines"]
+    assert own["baseline"] == result["against"] == "<path>" and own["speedup"] == result["speedup"]
+    assert eager["speedup_low"] > 1.0 and tuned["speedup_low"] > 1.0 and tuned["baseline_ms"] > 0
     assert "device cuda" in graph["missing"] and graph["speedup"] == 0.0
-    assert played.compared == ["tuned_eager", "cuda_graph"] and result["devices"] == ["cpu"]
+    assert played.compared == ["eager", "tuned_eager", "cuda_graph"] and result["devices"] == ["cpu"]
 
 
 @pytest.mark.parametrize(
