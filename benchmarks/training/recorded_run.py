@@ -13,12 +13,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.files import read_json_lines
+from cudal1_ray.learning.advantages import group_centred
 from cudal1_ray.training.policy_assessment import FILE as POLICIES
 
 STEP = (
@@ -61,6 +63,7 @@ def record(run: Path) -> dict[str, Any]:
         "samples": _counts(samples),
         "samples_by_third": [_counts(part) for part in _thirds(samples, len(steps))],
         "reasons": dict(Counter(reason for row in samples for reason in row["reasons"]).most_common()),
+        "advantages": _advantages(samples),
         "problems": _problems(samples),
         **({"assessments": _assessments(rows)} if rows else {}),
         "assessed": _assessed(read_json_lines(run / POLICIES)),
@@ -86,6 +89,30 @@ def _counts(samples: list[dict[str, Any]]) -> dict[str, int]:
         "copies": sum(bool(row["copied"]) for row in samples),
         "prompts_without_exemplars": sum(not row["exemplar_ids"] for row in samples),
         "accepted_without_exemplars": sum(not row["exemplar_ids"] for row in right),
+    }
+
+
+def _advantages(samples: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return which share of the advantages' absolute values lies in groups of which no, some or all samples are right.
+
+    "centred" is the same for rewards less their group's mean, which no deviation divides (`algorithm.name=dr_grpo`).
+    """
+    rewarded = [row for row in samples if row["reward"] is not None]
+    if not rewarded:
+        return {}
+    places: dict[tuple[int, str], int] = {}
+    groups = np.array([places.setdefault((row["step"], row["problem_id"]), len(places)) for row in rewarded])
+    right = np.array([row["status"] == "accepted" for row in rewarded], dtype=float)
+    share = (np.bincount(groups, weights=right) / np.bincount(groups))[groups]
+    kinds = {"none_right": share == 0.0, "some_right": (share > 0.0) & (share < 1.0), "all_right": share == 1.0}
+    weights = {
+        "groups": 1.0 / np.bincount(groups)[groups],
+        "as_trained": np.array([abs(row["advantage"] or 0.0) for row in rewarded]),
+        "centred": np.abs(group_centred(np.array([row["reward"] for row in rewarded]), groups)),
+    }
+    return {
+        name: {kind: round(float(weight[where].sum() / (weight.sum() or 1.0)), 4) for kind, where in kinds.items()}
+        for name, weight in weights.items()
     }
 
 
