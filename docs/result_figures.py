@@ -118,7 +118,7 @@ def _honest(content: Any) -> str:
 
 
 def _repeat(content: Any) -> str:
-    return f"{content['within_2%']} of {content['pairs']} pairs of passes"
+    return f"{content['within_2%']} of {content['pairs']} repetitions"
 
 
 def _overlap(content: Any) -> str:
@@ -184,62 +184,70 @@ def _assessed(stage: str) -> Callable[[Any], str]:
 CPU2, H100, H200, H100_H200 = "2 CPU cores", "H100", "H200", "H100, then H200"
 FIGURES = {
     "learning": [
-        Figure("Supervised fine-tuning, geometric mean speedup", "learning/cpu", _of_stage("sft"), CPU2),
-        Figure("Self-supervised", "learning/cpu", _of_stage("self_supervised"), CPU2),
-        Figure("Contrastive RL", "learning/cpu", _of_stage("contrastive"), CPU2),
-        Figure("Control: self-supervised, exemplars of stage 3", "learning/cpu",
+        Figure("Demo after stage 1, fine-tuning: geometric mean speedup", "learning/cpu", _of_stage("sft"), CPU2),
+        Figure("Demo after stage 2, self-supervised: geometric mean speedup", "learning/cpu",
+               _of_stage("self_supervised"), CPU2),
+        Figure("Demo after stage 3, contrastive RL: geometric mean speedup", "learning/cpu",
+               _of_stage("contrastive"), CPU2),
+        Figure("Control: weights of stage 2, exemplars of stage 3", "learning/cpu",
                _of_stage("self_supervised_with_exemplars"), CPU2),
-        Figure("Contrastive RL, without exemplars", "learning/cpu", _of_stage("contrastive_without_exemplars"), CPU2),
-        Figure("Contrastive RL over fine-tuning", "learning/cpu", _gain, CPU2),
-        Figure("Plain GRPO from the same start", "learning-plain-grpo/cpu", _plain, CPU2),
-        Figure("Held out, right: fine-tuning, contrastive RL", "learning/cpu", _held_out, CPU2),
+        Figure("Demo after stage 3, no exemplars in the prompt", "learning/cpu",
+               _of_stage("contrastive_without_exemplars"), CPU2),
+        Figure("Stage 3 over stage 1", "learning/cpu", _gain, CPU2),
+        Figure("Plain GRPO in place of stage 3", "learning-plain-grpo/cpu", _plain, CPU2),
+        Figure("Held out, accepted: after stage 1, after stage 3", "learning/cpu", _held_out, CPU2),
     ],
     "kernelbench": [
         Figure(
-            "Base model, 1.5 B: right with own kernels", "kernelbench-training/h100/assessments",
+            "1.5 B base model: accepted own kernels", "kernelbench-training/h100/assessments",
             _assessed("untrained"), H100,
         ),
-        Figure("After stage 1 on the corpus", "kernelbench-training/h100/assessments", _assessed("sft"), H100),
-        Figure("Steps 1 to 23 of stage 3: right with an own kernel", "kernelbench-training/h100/assessed", _right_own,
+        Figure("1.5 B policy after stage 1: accepted own kernels", "kernelbench-training/h100/assessments",
+               _assessed("sft"), H100),
+        Figure("Steps 1 to 23 of stage 3: accepted own kernels", "kernelbench-training/h100/assessed", _right_own,
                H100_H200),
-        Figure("Best own kernel surely above 1.3x, no copy", "kernelbench-training/h100/assessed", _faster_problems,
-               H100_H200),
-        Figure("Training problems, with exemplars", "kernelbench-training/h100/assessed", _by_policy("train", True),
-               H100),
-        Figure("Training problems, without", "kernelbench-training/h100/assessed", _by_policy("train", False), H100),
-        Figure("Held out, without exemplars", "kernelbench-training/h100/assessed", _by_policy("held_out", False),
-               H100_H200),
+        Figure("Problems with an own kernel above 1.3x, no copy", "kernelbench-training/h100/assessed",
+               _faster_problems, H100_H200),
+        Figure("Training problems, exemplars in the prompt: accepted", "kernelbench-training/h100/assessed",
+               _by_policy("train", True), H100),
+        Figure("Training problems, no exemplars: accepted", "kernelbench-training/h100/assessed",
+               _by_policy("train", False), H100),
+        Figure("Held-out problems, no exemplars: accepted", "kernelbench-training/h100/assessed",
+               _by_policy("held_out", False), H100_H200),
     ],
     "evaluator": [
-        Figure("Adversarial candidates, static gate off", "adversarial/h100", _adversarial, H100),
+        Figure("Adversarial candidates, static checks off", "adversarial/h100", _adversarial, H100),
         Figure("Honest candidates", "adversarial/h100/honest", _honest, H100),
-        Figure("Same candidate twice within 2%, one candidate", "evaluator-repeat-certain/h200", _repeat, H200),
-        Figure("Same candidate twice within 2%, manifest", "evaluator-repeat/h200", _repeat, H200),
+        Figure("Same candidate within 2% again, measured alone", "evaluator-repeat-certain/h200", _repeat, H200),
+        Figure("Same candidate within 2% again, in a manifest", "evaluator-repeat/h200", _repeat, H200),
         Figure("Reference against itself within 3%", "evaluator-noise/cpu", _self_noise, "2 busy CPU cores"),
         Figure(
-            "A right candidate of a known problem, today's levels 1, 2", "evaluator-cost/h100/problems_s",
+            "Time for a candidate of an opened problem, levels 1, 2", "evaluator-cost/h100/problems_s",
             _levels("problems known right"), H100,
         ),
         Figure(
-            "One that fails at import, at construction", "evaluator-cost/h100/failing_s",
+            "Time for a candidate that fails at import, at construction", "evaluator-cost/h100/failing_s",
             _cost("failing import level1", "failing construction level1"), H100,
         ),
         Figure(
-            "Opening a problem, today's levels 1, 2", "evaluator-cost/h100/problems_s",
+            "Time to open a problem, levels 1, 2", "evaluator-cost/h100/problems_s",
             _levels("problems opening"), H100,
         ),
         Figure(
-            "A process per candidate, today's levels 1, 2", "evaluator-cost/h100/other_way_s",
+            "Time for a candidate in a new process, levels 1, 2", "evaluator-cost/h100/other_way_s",
             _levels("other_way"), H100,
         ),
         Figure(
-            "A 1.5 B policy's candidates: today's, the paper's sizes", "evaluator-phases/h200/today",
+            "Candidates of a 1.5 B policy: current, paper's sizes", "evaluator-phases/h200/today",
             _of_a_policy, H200,
         ),
-        Figure("All 250 references of today's, from nothing", "evaluator-cost/h200/references_s", _references, H200),
-        Figure("Throughput: empty, full cache, known problems", "evaluator-throughput/h200", _throughput, H200),
+        Figure("All 250 references as candidates, nothing opened before", "evaluator-cost/h200/references_s",
+               _references, H200),
+        Figure("Throughput: empty, full compile cache, opened problems", "evaluator-throughput/h200",
+               _throughput, H200),
         Figure(
-            "A process per candidate: empty, full cache", "evaluator-throughput/h200/ratio_warm", _per_process, H200,
+            "Throughput of a new process per candidate: empty, full cache", "evaluator-throughput/h200/ratio_warm",
+            _per_process, H200,
         ),
     ],
     "system": [

@@ -170,10 +170,10 @@ def _conditions(result: dict[str, Any]) -> list[str]:
 def markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
     lines = [
-        "95% bootstrap intervals over problems and, where there are several, seeds. Copies: right samples that are an "
-        "exemplar shown or a kernel of stage 1's corpus, names aside. Geom. mean: of all samples, a failure as 0.1. "
-        "As trained: a contrastive policy is asked with the exemplars that its run found, others without; the claims "
-        "compare policies so.",
+        "95% bootstrap intervals over problems and, where there are several, seeds. Copies: accepted samples that "
+        "equal an exemplar shown or a kernel of stage 1's corpus, names aside. Geom. mean: over all samples, a failure "
+        "counts as 0.1. As trained: a contrastive policy is asked with the exemplars that its run found, others "
+        "without; the claims compare policies asked this way.",
         *_conditions(result),
     ]
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
