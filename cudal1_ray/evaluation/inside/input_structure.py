@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, permutations
 from operator import is_
 from typing import Any
 
@@ -127,12 +127,14 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
     uniform, properties = _all(draws, _is_uniform), _orders(draws)
     if not first.is_floating_point():
         truths = first.dtype is torch.bool
+        properties += () if truths else _orders_of_slices(draws)
         ordered = bool(properties) and not truths
         numbers = not truths and not uniform and 3 < first.numel() <= _MOST_SORTED
         distinct = ordered or numbers and _all(draws, _is_distinct)
         properties += () if uniform else _sums(draws)
         bounds = distinct and all({int(draw.max()), int(draw.max()) + 1} & sizes for draw in draws)
         fixed = not uniform and constant == first.numel()
+        apart |= not truths and _differ_in_range(draws)
         return Common(properties, bool(properties) or distinct or apart or fixed, bounds)
     if _all(draws, _is_whole) and any(bool(draw.any()) for draw in draws):
         return Common(properties, still=True)
@@ -176,6 +178,39 @@ def _orders(draws: list[torch.Tensor]) -> tuple[Property, ...]:
     rising, falling = _axes(draws, _rises), _axes(draws, _falls)
     orders = [partial(_holds, _rises, axes) for axes in sorted(rising - falling)]
     return (*orders, *(partial(_holds, _falls, axes) for axes in sorted(falling - rising)))
+
+
+def _slices(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """Yield the places, (axis, number), of slices along short axes: rows and columns of indices."""
+    for axis, size in enumerate(tensor.shape):
+        if 1 < size <= _COLUMNS and tensor.numel() >= _ROWS * size:
+            yield from ((axis, number) for number in range(size))
+
+
+def _orders_of_slices(draws: list[torch.Tensor]) -> tuple[Property, ...]:
+    """Return the orders that all draws have in one slice: edges that are sorted by the node where they end."""
+    places = list(_slices(draws[0]))
+    return tuple(
+        partial(_holds_in, holds, axis, number)
+        for axis, number in places
+        for holds in _orders([draw.select(axis, number) for draw in draws])
+    )
+
+
+def _holds_in(holds: Property, axis: int, number: int, tensor: torch.Tensor) -> bool:
+    return number < tensor.shape[axis] and holds(tensor.select(axis, number))
+
+
+def _differ_in_range(draws: list[torch.Tensor]) -> bool:
+    """Return whether one slice along a short axis always has many numbers above another's: rows beside columns."""
+    pairs = [
+        ((axis, low), (axis, high))
+        for (axis, low), (other, high) in permutations(_slices(draws[0]), 2)
+        if axis == other
+    ]
+    return any(
+        all(int((draw.select(*high) > draw.select(*low).max()).sum()) >= _ROWS for draw in draws) for low, high in pairs
+    )
 
 
 def _all(draws: list[torch.Tensor], holds: Property) -> bool:

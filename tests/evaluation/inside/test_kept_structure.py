@@ -235,6 +235,22 @@ CASES = {
         "out = torch.empty_like(x)\nout[order.argsort()] = x\nreturn out.cumsum(0)",
         "return x.cumsum(0) * 1.0",
     ),
+    "rows beside columns": pair(
+        "places, values, x",
+        "places = torch.stack([torch.randint(0, 64, (400,)), torch.randint(0, 40, (400,))])\n"
+        "return [places, torch.randn(400), torch.randn(40, 16)]",
+        "return torch.sparse.mm(torch.sparse_coo_tensor(places, values, (64, 40)), x)",
+        "return x.new_zeros(64, 16).index_add_(0, places[0], values[:, None] * x[places[1]])",
+        "return (values.mean() * x.mean(0)).expand(64, -1) * 1.0",
+    ),
+    "edges sorted by their ends": pair(
+        "x, edges",
+        "edges = torch.randint(0, 40, (2, 300))\nreturn [torch.randn(40, 16), edges[:, edges[1].argsort()]]",
+        "return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])",
+        "counts = torch.bincount(edges[1], minlength=40)\n"
+        "return torch.segment_reduce(x[edges[0]], 'sum', lengths=counts, axis=0)",
+        "return x[edges[0, :40]] * 1.0",
+    ),
     "a number that is drawn anew": pair(
         "x, scale",
         "return [torch.randn(64, 128), random.uniform(0.5, 2.0)]",
