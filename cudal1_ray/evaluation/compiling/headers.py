@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.files import lock_file
+from cudal1_ray.files import lock_file, write_atomically
 from cudal1_ray.source.extensions import flags_of
 
 # Builds with the same flags after which a header is made: it takes as long as three builds save, 49 s and 15 s of one
@@ -36,6 +36,9 @@ class PrecompiledHeaders:
         self.path = folder / torch.__version__.replace("+", "-")  # for CPATH, and for builders to read
         self._made = self.path / "torch" / "extension.h.gch"
         self._made.mkdir(parents=True, exist_ok=True)
+        again = self._made.with_suffix("")  # opened by a text's second #include, for which no precompiled header serves
+        if not again.exists():
+            write_atomically(again, "#include_next <torch/extension.h>\n")
         self._builds: Counter[tuple[str, ...]] = Counter()
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -204,9 +204,7 @@ def test_header_when_enough_builds_share_their_flags_is_made_once(tmp_path, monk
 def test_header_when_flags_differ_is_not_used(tmp_path, monkeypatch, header):
     """Torch's own header takes a minute; which one is read depends on its name and its flags."""
     if header == "small":
-        (tmp_path / "include" / "torch").mkdir(parents=True)
-        (tmp_path / "include" / "torch" / "extension.h").write_text("#include <vector>\n")
-        monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
+        _make_small_header(tmp_path, monkeypatch)
     headers = PrecompiledHeaders(tmp_path)
     assert headers.make(()) and headers.make(())
     (tmp_path / "main.cpp").write_text("#include <torch/extension.h>\n")
@@ -219,3 +217,22 @@ def test_header_when_flags_differ_is_not_used(tmp_path, monkeypatch, header):
             first = process.stderr.readline()
             process.kill()
         assert first.startswith(mark) and str(headers.path) in first
+
+
+def test_header_when_a_text_includes_it_twice_is_read_once(tmp_path, monkeypatch):
+    """Torch puts the first line before a candidate's sources, most of which have it as well."""
+    _make_small_header(tmp_path, monkeypatch)
+    headers = PrecompiledHeaders(tmp_path)
+    assert headers.make(())
+    (tmp_path / "main.cpp").write_text("#include <torch/extension.h>\n" * 2 + "Defined once;\n")
+    compiler, *flags = _command((), tmp_path / "main.o")
+    flags = ["-isystem", str(tmp_path / "include"), *flags[: flags.index("-x")], "-fsyntax-only"]
+    environment = {**os.environ, "CPATH": str(headers.path)}
+    subprocess.run([compiler, *flags, str(tmp_path / "main.cpp")], env=environment, check=True)
+
+
+def _make_small_header(folder, monkeypatch):
+    (folder / "include" / "torch").mkdir(parents=True)
+    header = "#pragma once\n#include <vector>\nstruct Defined {};\n"
+    (folder / "include" / "torch" / "extension.h").write_text(header)
+    monkeypatch.setattr(torch, "__file__", str(folder / "__init__.py"))
