@@ -18,6 +18,7 @@ from cudal1_ray.evaluation.exchange.server_messages import Failure, OwnFailure
 from cudal1_ray.evaluation.inside.neutralise import EXPECTED_ERROR, is_expected_error, neutralised
 
 _isinstance = isinstance  # captured before any candidate
+_EVALUATOR = os.path.dirname(os.path.dirname(__file__))
 # Errors of a process that has used up its scratch, its files or the size of one.
 _USED_UP = frozenset((errno.ENOSPC, errno.EMFILE, errno.EFBIG, errno.EDQUOT))
 
@@ -61,11 +62,13 @@ def failure(error: BaseException) -> Failure:
 
 
 def _where(error: BaseException) -> str:
-    """Return the last line of the candidate's own code that led to the error; torch's, where there is none."""
+    """Return the last line of the candidate's own code that led to the error; torch's, where there is none; empty where
+    the evaluator's own code raised it, such as a TypeError for the arguments of a call.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if os.path.basename(frame.filename) in ("candidate.py", "reference.py")]
     last = (own or frames)[-1:]
-    if not last:
+    if not last or last[0].filename.startswith(_EVALUATOR):
         return ""
     line = f": {last[0].line}" if own and last[0].line else ""
     return f" (line {last[0].lineno} of {os.path.basename(last[0].filename)}{line[:120]})"

@@ -342,7 +342,9 @@ def _trial(
         for n, e, shape, errors in zip(native, exact, answer.shapes, coarse, strict=True)
     ]
     if unknown := _unknown(answer.structure):
-        raise ProblemFault("reference_error", f"an output of type {unknown}, which cannot be compared")
+        raise ProblemFault(
+            "reference_error", f"forward gives {unknown}; let it give tensors, numbers, lists, dictionaries"
+        )
     return Trial(
         kind, answer.inputs, values, answer.structure, expected, [spec.device for spec in answer.native],
         answer.mutated, model_seed, answer.in_order,

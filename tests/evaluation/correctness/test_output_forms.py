@@ -60,11 +60,13 @@ def test_output_when_its_length_follows_the_input_is_right(evaluator):
         (returning(QUANTISED), "forward gives a tensor of torch.qint8"),
         (returning("x.to_dense()", f"{DENSE}.to_sparse()"), "get_inputs() gives a tensor of layout torch.sparse_coo"),
         (returning("[row * 2.0 for row in x]", LISTS), "in another call; let it give as many"),
+        (returning("x.numpy()"), "forward gives ndarray; let it give tensors"),
     ],
 )
 def test_problem_when_its_tensors_cannot_be_compared_is_at_fault(evaluator, problem, words):
     verdict = evaluator.evaluate(problem, candidate("x"))
     assert verdict.reasons == ("reference_error",) and words in verdict.detail, verdict.detail
+    assert "(line" not in verdict.detail  # of the evaluator's own
 
 
 @pytest.mark.parametrize(

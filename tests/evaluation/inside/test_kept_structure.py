@@ -383,12 +383,13 @@ def test_candidate_when_it_lacks_the_problems_types_gets_the_problems(evaluator)
     [
         ("return 3.0", "", "get_inputs() gives float"),
         ("import numpy\nreturn [numpy.ones(3)]", "", "get_inputs() gives numbers inside objects (ndarray)"),
-        ("return {'y': torch.ones(3)}", "", "gives a dictionary of ['y'], forward takes (self, x)"),
+        ("return {'y': torch.ones(3)}", "", "gives a dictionary of ['y'], forward takes (self, x, *more)"),
+        ("return [torch.ones(3), torch.Generator()]", "", "get_inputs() gives numbers inside objects (Generator)"),
         ("return [torch.ones(3)]", "] or 48 or [", "get_init_inputs() gives int"),
     ],
 )
 def test_inputs_when_of_another_form_are_named(evaluator, inputs, init, named):
-    source = form("x", inputs, "return x * 2", given=init)
+    source = form("x, *more", inputs, "return x * 2", given=init)
     verdict = evaluator.evaluate(Problem("kept", source, "kept"), source.replace("class Model(", "class ModelNew("))
     assert verdict.reasons == ("reference_error",) and named in verdict.detail, verdict
 
