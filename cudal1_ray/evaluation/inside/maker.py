@@ -126,11 +126,11 @@ class Maker(Contestant):
                 lengthen_written_out(self.model, generator, hold)
             self.model = self.model.to(self.device_name)
             try:
-                inputs = self._own(seed + 1)
+                inputs = self._own(seed + 2)  # others than those by which `character` sees state
                 _require_plain("get_inputs()", inputs)
                 native = self._run(self.model, self._on_device(inputs), 7)
                 _require_plain("forward", native)
-                usable = finite(native) and not (hold and self._is_inexact(native, seed + 1))
+                usable = finite(native) and not (hold and self._is_inexact(native, seed + 2))
             except Exception as error:  # weights that do not suit the model, such as a matrix no longer definite
                 self._raise_shortage(error)
                 if noise:

@@ -193,7 +193,9 @@ class _Opening:
         with self.turns.beside_others():
             self.traits: Traits = self.maker.ask(request, self._wait_s, doing="the reference's forward")
         if self.traits.stateful:
-            raise ProblemFault("reference_error", "the reference keeps state between calls: its output is no function")
+            raise ProblemFault(
+                "reference_error", "the reference keeps state between calls; let forward depend on its inputs alone"
+            )
 
     def _trials(self) -> list[Trial]:
         """Return the trials of every kind that the problem allows, its own first."""

@@ -14,6 +14,11 @@ INPUTS = "\n\ndef get_inputs():\n    return [{inputs}]\n\n\ndef get_init_inputs(
 DENSE = "torch.randn(16, 64)"
 SPARSE, NESTED = "torch.relu(x).to_sparse()", "torch.nested.nested_tensor(list(x))"
 QUANTISED = "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)"
+# Attention to all inputs so far, which equal ones do not change.
+ATTENDS = (
+    "vars(self).update(seen=(seen := torch.cat([vars(self).get('seen', x[:0]), x])))"
+    " or (x @ seen.T / 64).softmax(-1) @ seen"
+)
 LISTS = "[torch.randn(8) for _ in range(int(torch.randint(2, 99, (1,))))]"
 
 
@@ -61,6 +66,7 @@ def test_output_when_its_length_follows_the_input_is_right(evaluator):
         (returning("x.to_dense()", f"{DENSE}.to_sparse()"), "get_inputs() gives a tensor of layout torch.sparse_coo"),
         (returning("[row * 2.0 for row in x]", LISTS), "in another call; let it give as many"),
         (returning("x.numpy()"), "forward gives ndarray; let it give tensors"),
+        (returning(ATTENDS), "keeps state between calls; let forward depend on its inputs alone"),
     ],
 )
 def test_problem_when_its_tensors_cannot_be_compared_is_at_fault(evaluator, problem, words):
