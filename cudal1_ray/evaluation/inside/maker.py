@@ -26,7 +26,14 @@ from cudal1_ray.evaluation.inside.input_structure import InputStructure, structu
 from cudal1_ray.evaluation.inside.memory import lengthen_written_out, writes_recurrence
 from cudal1_ray.evaluation.inside.packing import pack
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
-from cudal1_ray.evaluation.inside.state import copied, detach, loose_tensors, randomise_weights, weights_nbytes
+from cudal1_ray.evaluation.inside.state import (
+    copied,
+    detach,
+    has_lazy_weights,
+    loose_tensors,
+    randomise_weights,
+    weights_nbytes,
+)
 from cudal1_ray.evaluation.inside.tf32 import CoarseArithmetic, errors
 
 # Standard deviation of the noise on weights that initialisation leaves constant.
@@ -75,6 +82,8 @@ class Maker(Contestant):
         positional, named = constructor_arguments(module.get_init_inputs())
         packed_init, init_tensors = _packed_if_possible((positional, named))
         model, in_place = self._build(lambda: module.Model(*positional, **named), request.model_seed)
+        if has_lazy_weights(model):
+            self._run(model.to(self.device_name), self._on_device(self._own(request.seed + 1)), 7)
         detach(model)
         if request.eval_mode:
             model.eval()

@@ -9,6 +9,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from cudal1_ray.evaluation.inside.memory import lengthen_layers
 from cudal1_ray.evaluation.inside.places import tensors_in
@@ -81,7 +82,7 @@ def weights_at_once(kind: Any, value_of: Mapping[str, Callable[[], torch.Tensor]
             places = {f"{name}.{part}": place for part, place in state.items() if isinstance(place, torch.Tensor)}
         with torch.no_grad():
             for full, place in places.items():
-                if full in value_of and place.shape == (weight := value_of[full]()).shape:
+                if full in value_of and not is_lazy(place) and place.shape == (weight := value_of[full]()).shape:
                     place.copy_(weight)
                     served.add(full)
 
@@ -100,7 +101,8 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Coll
 
     By name first; the rest is matched in order among entries of the same shape and dtype, so a candidate may hold a
     bare Parameter where the reference holds a module. If a place was missed, the outputs are wrong, which the verdict
-    reports. The candidate has used an entry that was `served` in its constructor and that it holds no more.
+    reports. The candidate has used an entry that was `served` in its constructor and that it holds no more. Places of a
+    lazy module get the shape of the reference's entry of their name.
     """
     if not isinstance(model, torch.nn.Module):
         return [name for name, _ in entries]
@@ -109,11 +111,14 @@ def load_state(model: Any, entries: list[tuple[str, torch.Tensor]], served: Coll
     with torch.no_grad():
         for name, value in entries:
             place = own.get(name)
+            if is_lazy(place):
+                place.materialize(value.shape)
             if place is not None and place.shape == value.shape:
                 place.copy_(value)
                 del own[name]
             elif name not in served:
                 waiting.append((name, value))
+        own = {name: place for name, place in own.items() if not is_lazy(place)}
         unmatched = []
         for name, value in waiting:
             place_name = next((n for n, t in own.items() if t.shape == value.shape and t.dtype == value.dtype), None)
@@ -164,7 +169,12 @@ def _rebound(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
 
 
 def weights_nbytes(model: torch.nn.Module) -> int:
-    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()))
+    return sum(value.nbytes for value in (*model.parameters(), *model.buffers()) if not is_lazy(value))
+
+
+def has_lazy_weights(model: torch.nn.Module) -> bool:
+    """Return whether a first call gives weights their shapes (`torch.nn.LazyLinear`)."""
+    return any(map(is_lazy, (*model.parameters(), *model.buffers())))
 
 
 def detach(model: torch.nn.Module) -> None:

@@ -306,6 +306,14 @@ CASES = {
         "        self.register_buffer('offset', torch.zeros(n), persistent=False)",
         given="48",
     ),
+    "a layer that its first call shapes": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "return torch.relu(self.a(x))",
+        "return self.a(x).clamp_(min=0)",
+        "return self.a(x) * 1",
+        made="self.a = nn.LazyLinear(32)",
+    ),
     "a function without a name": pair(
         "x",
         "return [torch.randn(64, 48)]",
