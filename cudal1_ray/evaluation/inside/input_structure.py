@@ -23,6 +23,8 @@ _DRAWS = 8
 _MOST_SORTED = 1 << 24
 # Most deviation from 1 of the sum of shares, and of a unit vector's length.
 _SUM = 1e-3
+# Most difference between numbers that are the same except for rounding, as a share of the largest.
+_ROUNDING = 1e-5
 # Most different values of codes, as floats: as many as four bits have. A tensor has at least eight elements for each.
 _CODES, _OF_EACH_CODE = 16, 8
 # Most columns of boxes (three centres, sizes, an angle and a score), and fewest rows by which their order shows.
@@ -140,12 +142,13 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
         return Common(properties, still=True)
     if constant < first.numel() and _are_codes(draws):
         return Common(properties, still=True)
-    properties += _along(draws, _sums_to_one) + _ordered_columns(draws)
+    properties += _along(draws, _sums_to_one) + _along(draws, _are_logarithms_of_shares) + _ordered_columns(draws)
+    properties += () if uniform else _repeats_along(draws)
     if not properties and (units := _along(draws, _is_unit)):
         return Common(units, still=True)
     if constant < first.numel():
         properties += tuple(holds for holds in (_is_symmetric, _is_definite) if all(map(holds, draws)))
-        if constant > alike * first.numel():
+        if constant > alike * first.numel() or _whole_diagonal(same):
             properties += (partial(_keeps, first, same),)
     in_place = bool(properties) or uniform and constant < first.numel()
     return Common(properties + ((_is_uniform,) if uniform else ()), in_place=in_place)
@@ -171,6 +174,11 @@ def _rows(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
 
 def _holds(of_rows: Property, axes: tuple[int, int], tensor: torch.Tensor) -> bool:
     return of_rows(_rows(tensor, *axes))
+
+
+def _repeats_along(draws: list[torch.Tensor]) -> tuple[Property, ...]:
+    """Return the axes along which nothing ever changes, as properties: a table that is repeated for each batch."""
+    return tuple(partial(_holds, _repeats, axes) for axes in sorted(_axes(draws, _repeats)))
 
 
 def _orders(draws: list[torch.Tensor]) -> tuple[Property, ...]:
@@ -258,8 +266,12 @@ def _never_above(low: torch.Tensor, high: torch.Tensor) -> bool:
 
 
 def _keeps(first: torch.Tensor, same: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Return whether a tensor, maybe cut, keeps the elements that are the `same` in all draws: a triangle's zeros."""
+    """Return whether a tensor, maybe cut, keeps the elements that are the `same` in all draws: a triangle's zeros. A
+    matrix that was square stays square.
+    """
     rows = len(tensor)
+    if _is_square(first) and not _is_square(tensor):
+        return False
     return rows <= len(first) and torch.equal(tensor[same[:rows]], first[:rows][same[:rows]])
 
 
@@ -315,6 +327,10 @@ def _sums_to_one(tensor: torch.Tensor) -> bool:
     return tensor.shape[-1] > 1 and bool((tensor >= 0).all()) and bool(((sums - 1).abs() < _SUM).all())
 
 
+def _are_logarithms_of_shares(tensor: torch.Tensor) -> bool:
+    return bool((tensor <= 0).all()) and _sums_to_one(tensor.exp())
+
+
 def _is_unit(tensor: torch.Tensor) -> bool:
     lengths = torch.linalg.vector_norm(tensor, dim=-1, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return tensor.shape[-1] > 1 and bool(((lengths - 1).abs() < _SUM).all())
@@ -334,8 +350,29 @@ def _is_distinct(tensor: torch.Tensor) -> bool:
     return tensor.shape[-1] > 1 and bool((tensor.sort(dim=-1).values.diff(dim=-1) != 0).all())
 
 
+def _repeats(tensor: torch.Tensor) -> bool:
+    return tensor.shape[-1] > 1 and bool((tensor == tensor[..., :1]).all())
+
+
+def _is_square(tensor: torch.Tensor) -> bool:
+    return tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
+
+
+def _whole_diagonal(same: torch.Tensor) -> bool:
+    """Return whether square matrices have the same diagonal in all draws: that of distances, or of correlations."""
+    return _is_square(same) and bool(same.diagonal(dim1=-2, dim2=-1).all())
+
+
 def _is_symmetric(tensor: torch.Tensor) -> bool:
-    return tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2] and torch.equal(tensor, tensor.mT)
+    """Return whether square matrices are symmetric except for rounding, as distances are, or antisymmetric."""
+    if not _is_square(tensor):
+        return False
+    rows, columns = tensor[..., :1, :].abs(), tensor[..., :, :1].mT.abs()
+    return _are_close(rows, columns) and _are_close(tensor.abs(), tensor.mT.abs())
+
+
+def _are_close(some: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(((some - other).abs() <= _ROUNDING * some.max()).all())
 
 
 def _is_definite(tensor: torch.Tensor) -> bool:
