@@ -26,7 +26,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.hardware import require_device
-from cudal1_ray.evaluation.rules import allowing
+from cudal1_ray.evaluation.rules import RulesConfig, allowing
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.settings.suggestions import nearest, question
@@ -185,11 +185,12 @@ def evaluate_file(
     require_device(config.device)
     with _displayed(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
+    laxer = allowing(config.rules, verdict.reasons)
     if verdict.kind == "policy" and not verdict.degenerate:
         with _displayed(console, "measuring what the rules refuse", as_json):
-            verdict = _measured_all_the_same(verdict, problem_object, code, config, first)
+            verdict, laxer = _measured_all_the_same(verdict, problem_object, code, config, first)
     if not as_json:
-        console.print(verdict_table(verdict))
+        console.print(verdict_table(verdict, laxer.differences(config.rules) if laxer is not None else ()))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
     if verdict.accepted:  # there is no speedup of a candidate that is wrong
         for row in _other_baselines(problem_object, code, config, others, console, as_json):
@@ -212,22 +213,22 @@ def fails(verdict: Verdict, fail_on: str | None) -> bool:
 
 def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
-) -> Verdict:
-    """Return a refusal by a rule with what is measured where the rule allows it; as it is where something else is
-    wrong.
+) -> tuple[Verdict, RulesConfig | None]:
+    """Return a refusal by a rule with what is measured where rules allow it, and those rules; as it is, with the rules
+    that allow its reasons, where something else is wrong.
     """
-    rules, last = config.rules, verdict
+    first = laxer = allowing(config.rules, verdict.reasons)
     for _ in range(_MOST_RULES):
-        if (laxer := allowing(rules, last.reasons)) is None:
-            return verdict
-        rules = laxer
-        last = _verdict(problem, code, replace(config, rules=rules), against)
+        if laxer is None:
+            break
+        last = _verdict(problem, code, replace(config, rules=laxer), against)
         if last.accepted:
             names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
-            return replace(verdict, **{name: getattr(last, name) for name in names})
+            return replace(verdict, **{name: getattr(last, name) for name in names}), laxer
         if last.kind != "policy":
-            return verdict
-    return verdict
+            break
+        laxer = allowing(laxer, last.reasons)
+    return verdict, first
 
 
 def _other_baselines(

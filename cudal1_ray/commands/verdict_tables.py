@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.markup import escape
 from rich.table import Table
 
 from cudal1_ray.evaluation import Verdict
-from cudal1_ray.evaluation.reasons import ALLOWED_BY, describe
+from cudal1_ray.evaluation.reasons import describe
 from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.rewards import is_void
 
@@ -44,8 +44,10 @@ class BaselineRow:
         return cls(baseline, *times, verdict.speedup, verdict.speedup_low, verdict.speedup_high)
 
 
-def verdict_table(verdict: Verdict) -> Table:
-    """Return a verdict as a table for a reader: the decision first, then what it was made of."""
+def verdict_table(verdict: Verdict, allowed_by: Iterable[str] = ()) -> Table:
+    """Return a verdict as a table for a reader: the decision first, then what it was made of. `allowed_by`: the
+    settings with which the rules would allow it.
+    """
     table = Table(show_header=False, box=None, padding=(0, 2))
     colour = "green" if verdict.accepted else "red"
     table.add_row("verdict", f"[bold {colour}]{verdict.status}[/]")
@@ -53,8 +55,8 @@ def verdict_table(verdict: Verdict) -> Table:
         table.add_row("kind", VOID if is_void(verdict) else KINDS[verdict.kind])
     for reason in verdict.reasons:
         table.add_row("reason", f"{reason}: {describe(reason)}")
-        if reason in ALLOWED_BY:
-            table.add_row("allowed by", f"evaluation.rules.{ALLOWED_BY[reason]}")
+    if settings := " ".join(allowed_by):
+        table.add_row("allowed by", settings)
     for flag in verdict.flags:
         table.add_row("flag", f"{flag}: {describe(flag)}")
     if verdict.own_kernel:

@@ -80,6 +80,11 @@ class RulesConfig:
                 raise UserError(f"evaluation.rules.{field.name}={value}: must be one of {', '.join(kind)}")
             setattr(self, field.name, kind(value))
 
+    def differences(self, others: RulesConfig) -> tuple[str, ...]:
+        """Return the settings that make these rules of others."""
+        both = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return tuple(f"evaluation.rules.{name}={value}" for name, value in both if value != getattr(others, name))
+
     def applied_to(self, check: CheckConfig) -> CheckConfig:
         """Return `check` under these rules: tolerances, and whether other shapes are tried."""
         factor = _FACTORS[self.precision]
