@@ -217,9 +217,10 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     finite = expected.infinite is None
     if expected.infinite is not None:
         infinite = expected.infinite.to(device)
-        got, right = values[infinite], truth[infinite]
-        if not bool(((got == right) | (got.isnan() & right.isnan())).all()):
-            return Difference("nan_comparison", "finite, or another infinity, where the reference has NaN or infinity")
+        off = infinite & ~((values == truth) | (values.isnan() & truth.isnan()))
+        if bool(off.any()):
+            detail = "finite, or another infinity, where the reference has NaN or infinity"
+            return Difference("nan_comparison", detail + _farthest(output, whole_truth, off.double(), expected))
         values, truth = values[~infinite], truth[~infinite]
         if not values.numel():
             return None
@@ -227,7 +228,8 @@ def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Di
     error = values.sub_(truth).abs_() if not truth.is_complex() else (values - truth).abs()
     size = rms(error)
     if not math.isfinite(size):
-        return Difference("nan_comparison", "NaN or infinity where the reference is finite")
+        examples = _farthest(output, whole_truth, (~error.isfinite()).double(), expected) if finite else ""
+        return Difference("nan_comparison", f"NaN or infinity where the reference is finite{examples}")
     relative = error / (truth.abs() + expected.spread) if expected.spread else error
     worst = float(relative.max())
     if size <= expected.rms_allowed and worst <= expected.max_allowed:
@@ -264,7 +266,8 @@ def _compare_eight_bits(values: torch.Tensor, truth: torch.Tensor, expected: Exp
     step, least = _EIGHT_BITS[expected.dtype]
     far = ~same & ~((values - truth).abs() <= step * torch.maximum(values.abs(), truth.abs()).clamp(min=least))
     if bool(far.any()):
-        return Difference("wrong_output", f"{_share(far):.2%} of the elements are more than a step off")
+        examples = _farthest(values, truth, far.double(), expected)
+        return Difference("wrong_output", f"{_share(far):.2%} of the elements are more than a step off{examples}")
     if (share := _share(~same)) > expected.mismatches_allowed:
         return Difference("wrong_output", f"{share:.2%} of the elements are rounded otherwise")
     return None

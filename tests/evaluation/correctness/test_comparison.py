@@ -123,7 +123,16 @@ def test_infinities_when_elsewhere_than_the_references_are_wrong():
     assert compare(native.clone(), expected) is None
     other = native.clone()
     other[0, 0] = float("-inf")
-    assert compare(other, expected).reason == "nan_comparison"
+    wrong = compare(other, expected)
+    assert wrong.reason == "nan_comparison" and "got [0, 0] -inf instead of inf" in wrong.detail
+
+
+def test_output_when_not_finite_is_shown_beside_the_expected_one():
+    exact, native = _output()
+    exact[0, 3] = 0.5
+    other = native.clone()
+    other[0, 3] = float("nan")
+    assert "got [0, 3] nan instead of 0.5" in compare(other, expect(native, exact, CHECK)).detail
 
 
 def test_whole_numbers_when_compared_must_be_equal():
