@@ -58,7 +58,8 @@ def failure(error: BaseException) -> Failure:
         kind = "resource_exhaustion"
     elif type(error).__name__ == "ExtensionBuildError":
         kind = "compile_error"
-    return Failure(f"{type(error).__name__}: {text}{_where(error)}", kind)
+    advice = "; no timed call may: start it in the constructor" if "can't start new thread" in text else ""
+    return Failure(f"{type(error).__name__}: {text}{advice}{_where(error)}", kind)
 
 
 def _where(error: BaseException) -> str:

@@ -24,7 +24,13 @@ class _Unreadable(OSError):
         (FileNotFoundError(errno.ENOENT, "No such file or directory"), "runtime_error"),
         (MemoryError(), "memory_limit"),
         (_Unreadable(), "runtime_error"),
+        (RuntimeError("can't start new thread"), "resource_exhaustion"),
     ],
 )
 def test_failure_when_a_process_has_used_up_what_it_may_names_the_limit(error, kind):
     assert failure(error).kind == kind
+
+
+def test_failure_when_no_thread_may_start_names_where_one_may():
+    error = failure(RuntimeError("can't start new thread")).error
+    assert error == "RuntimeError: can't start new thread; no timed call may: start it in the constructor"
