@@ -20,7 +20,9 @@ import json, os, sys, torch
 from dataclasses import replace
 sys.path.insert(0, sys.argv[6])
 torch.set_num_threads(1)
-from cudal1_ray.learning import Learner, LearnerConfig
+from cudal1_ray.uncollected import imported_to_stay
+with imported_to_stay():  # as in a run: DeepSpeed collects garbage in most updates
+    from cudal1_ray.learning import Learner, LearnerConfig
 from learning_samples import SHAPE, some_sequences
 from test_learner_ranks import work
 
