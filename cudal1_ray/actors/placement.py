@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import ray
+from ray._private import parameter
+from ray._private.node import Node
 from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
 from ray.job_config import JobConfig
 
@@ -45,7 +49,7 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
     # No workers for tasks, of which Ray would start one per core: there are only actors, each with its own process.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     try:
-        with separate_group():
+        with separate_group(), _lean_node():
             ray.init(
                 address="local",  # a cluster that another user started on this machine is not joined
                 num_cpus=cluster.num_cpus,
@@ -59,11 +63,24 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
         prefix = setting.removesuffix("address=")
         settings = ", ".join(f"{prefix}{key}={value}" for key, value in amounts.items() if value is not None)
         raise UserError(f"{settings}: Ray does not start here with them ({first_line(error)})") from error
-    # Ray has no public way to start a node without these three processes (2.60: `ray.init` starts them always).
-    node = ray._private.worker.global_worker.node
-    node.kill_log_monitor(check_alive=False)  # it would read all log files ten times a second, to no use
-    node.kill_monitor(check_alive=False)  # it would ask for machines, of which there are no more
-    node.kill_dashboard(check_alive=False)  # what is left of it without the page: counts for Ray's makers
+
+
+@contextmanager
+def _lean_node() -> Iterator[None]:
+    """Let `ray.init` start a node without what is of no use to a run, and its agent at any free port.
+
+    Ray has no public way for either (2.60). Its log monitor reads all log files ten times a second, its autoscaler's
+    monitor asks for machines, of which there are no more, and what is left of the dashboard without its page counts for
+    Ray's makers. The agent waits for port 52365, which another Ray on the machine has, for 4 s before it does without.
+    """
+    unused = {"no_monitor": True, "include_log_monitor": False, "dashboard_agent_listen_port": 0}
+    parameters, start_dashboard = parameter.RayParams, Node.start_api_server
+    parameter.RayParams = partial(parameters, **unused)
+    Node.start_api_server = lambda node, **_: None
+    try:
+        yield
+    finally:
+        parameter.RayParams, Node.start_api_server = parameters, start_dashboard
 
 
 def check_answers(address: str, setting: str = "cluster.address=") -> None:

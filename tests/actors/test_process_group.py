@@ -24,6 +24,8 @@ from cudal1_ray.actors.placement import connect
 before = os.getpgrp()
 connect(ClusterConfig(num_cpus=1, object_store_mib=80))
 assert os.getpgrp() == before, "not back in its own group"
+port = ray._private.worker.global_worker.node.dashboard_agent_listen_port
+assert port != 52365, "Ray's agent waits for this one where another Ray has it"
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())
 

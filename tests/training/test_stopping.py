@@ -76,6 +76,8 @@ def test_run_when_it_has_to_end_at_a_look_in_between_saves_the_step_before(tmp_p
 WAITING = """
 import os, signal, threading, time
 import ray
+from cudal1_ray.actors.config import ClusterConfig
+from cudal1_ray.actors.placement import connect
 from cudal1_ray.training.stopping import Stopper
 
 @ray.remote
@@ -85,7 +87,7 @@ def forever():
 stopper = Stopper()
 try:
     with stopper.while_ray_starts():
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+        connect(ClusterConfig(num_cpus=1, object_store_mib=80))
         {in_ray}
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
     ray.get(forever.remote(), timeout=500)
