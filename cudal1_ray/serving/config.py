@@ -29,9 +29,6 @@ KNOWN_PARTS = ("config.yaml", "exemplars/manifest.json")
 # Sections whose presets are training's; `policy` is another one here.
 _SHARED = ("rollout", "evaluation", "prompting", "exemplars")
 
-# Most replicas of a deployment, and most requests of one: Ray Serve holds both in 31 bits.
-_MOST_REPLICAS = _MOST_REQUESTS = 2**31 - 1
-
 # Value of policy where the policy is behind policy.url.
 ENDPOINT = "endpoint"
 
@@ -55,12 +52,12 @@ class ReplicasConfig:
     """The processes that hold an engine each. Ray Serve starts and stops them within these bounds."""
 
     min: int = 1  # replicas that always run
-    max: int = bounded(1, least=1, most=_MOST_REPLICAS)  # replicas under the heaviest load
+    max: int = bounded(1, least=1)  # replicas under the heaviest load
     target_ongoing_requests: float = bounded(64.0, least=1)  # requests at once, per replica, that autoscaling aims at
     upscale_delay_s: float = 10.0  # how long there must be more of them before a replica is added
     downscale_delay_s: float = 300.0  # how long there must be fewer before one goes; it ends its requests first
     # Requests at once that a replica takes; further ones wait in the proxy.
-    max_ongoing_requests: int = bounded(512, least=1, most=_MOST_REQUESTS)
+    max_ongoing_requests: int = bounded(512, least=1)
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each
     threads: int = bounded(1, least=1)  # OpenMP threads of each
@@ -121,7 +118,7 @@ class OptimizeConfig:
     max_running: int = bounded(2, least=1)  # jobs worked on at once; further ones wait
     max_jobs_per_key: int = bounded(16, least=1)  # jobs of one key that wait or run
     seed: int = 1  # seed of what is drawn in a job: exemplars and completions
-    evaluators: int = bounded(1, least=1, most=_MOST_REPLICAS)  # replicas that evaluate candidates, a device each
+    evaluators: int = bounded(1, least=1)  # replicas that evaluate candidates, a device each
     evaluator_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     evaluator_gpus: float = 0.0  # GPUs that Ray sets aside for each
     # Beside one replica on a machine's CPU, evaluators start with the first job, and end after these seconds without.

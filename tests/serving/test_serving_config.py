@@ -81,7 +81,7 @@ def test_rules_when_a_preset_is_chosen_are_those_that_training_and_evaluate_have
         (["optimize.rounds=many"], "optimize.rounds"),
         (["evaluation/rules=strikt"], "did you mean evaluation/rules=strict"),
         (["evaluation.timing.contestants=100000"], "evaluation.timing.contestants=100000: 3 batches in each"),
-        (["replicas.max=10000000000"], "replicas.max=10000000000: must be at least 1 and at most 2147483647"),
+        (["replicas.max=10000000000"], "replicas.max=10000000000: must be at least 1 and at most 16777216"),
         (["replicas.max_ongoing_requests=10000000000"], "replicas.max_ongoing_requests=10000000000: must be at least"),
         (["optimize.evaluators=10000000000"], "optimize.evaluators=10000000000: must be at least 1 and at most"),
         (["evaluation.device=quantum"], "evaluation.device=quantum: must be cpu, cuda"),

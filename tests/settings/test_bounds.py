@@ -147,6 +147,30 @@ def test_threads_when_of_a_number_that_openmp_does_not_start_are_refused_by_thei
     assert str(caught.value) == f"{path}={value}: must be at least 1 and at most 8192"
 
 
+def counts():
+    """Return the settings that are whole numbers and have no unit, nor a bound of their own."""
+    units = (*SECONDS, *BYTES, "threads", "tokens", "seed")
+    whole = [name for name, key in NUMBERS.items() if key.kind.startswith("whole number") and "most" not in key.bounds]
+    names = [(schema, path) for schema, path in whole if not path.endswith(units)]
+    return pytest.mark.parametrize(("schema", "path"), names, ids=[path for _, path in names])
+
+
+@counts()
+def test_count_when_more_than_memory_holds_is_refused_by_its_key(schema, path):
+    with pytest.raises(UserError, match=f"^{path}={10**12}: must be .*at most 16777216$"):
+        check(schema, path, 10**12)
+
+
+@counts()
+def test_count_when_of_a_million_passes(schema, path):
+    check(schema, path, 10**6)
+
+
+@settings_in(["tokens", "seed"])
+def test_tokens_and_seeds_when_within_their_own_bounds_pass(schema, path):
+    check(schema, path, 2**32 - 1)
+
+
 def test_setting_when_explained_as_a_duration_has_its_unit_in_its_name():
     durations = [path for (_, path), key in NUMBERS.items() if key.text.lower().startswith(("seconds", "minutes"))]
     assert len(durations) > 10 and all(path.endswith(tuple(SECONDS)) for path in durations)
