@@ -88,11 +88,12 @@ def _parent(path: str) -> str:
 def configuration() -> str:
     return settings_page(
         "Configuration",
-        "Every setting of `cudal1 train`. A setting has its default unless a [preset](presets.md) or a recipe sets it; "
-        "where the demo (`recipe=demo`, which `cudal1 train` takes when none is chosen) has another value, that stands "
+        "Every setting of `cudal1 train`. A setting has its default unless a [preset](presets.md) or a recipe sets it. "
+        "Where the demo (`recipe=demo`, the recipe unless another is chosen) has another value, that value stands "
         "beside the default. `cudal1 train --help KEY` prints the same in a terminal, and `cudal1 train recipe=demo "
         "--cfg --explain` every value of a recipe. `cudal1 evaluate` takes `evaluation.*`, and `cluster.*` with "
-        "`--ray`.",
+        "`--ray`. The paper is [CUDA-L1](https://arxiv.org/abs/2507.14111); figures marked (2nd) come from summaries "
+        "of it, not from its own text.",
         "in the demo",
         Reference.of_train(),
         lambda path: not path.startswith(("self_supervised.algorithm", "self_supervised.rewards")),
@@ -132,9 +133,9 @@ def _plain(content: Any) -> str:
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-EXIT_CODES = """Exit codes of every command: 0, it did what was asked (a pipe that its reader closed, as `head` does,
-is no fault); 1, what a command names below, and a run that could not go on; 2, a mistake, which one line on standard
-error corrects; 130, interrupted, and the same command goes on."""
+EXIT_CODES = """Exit codes of every command: 0, success (also where the reader of a pipe, such as `head`, closes it);
+1, what a command names below, or a run that could not continue; 2, a mistake, which one line on standard error
+explains; 130, interrupted: the same command continues."""
 
 
 def commands() -> str:
@@ -166,7 +167,7 @@ _GROUPS = {
     "Tampering": (reasons.TAMPERING, "Something that is not the candidate's own was changed."),
     "Not the candidate's own work": (reasons.NOT_REAL_WORK, "Other code than the candidate's does the work."),
     "Faults": (reasons.FAULTS, "The candidate does not run to its end."),
-    "Of the evaluator": (reasons.EVALUATOR, "Nothing is said about the candidate."),
+    "Of the evaluator": (reasons.EVALUATOR, "The verdict is void: it says nothing about the candidate."),
 }
 
 
@@ -174,7 +175,7 @@ def reason_page() -> str:
     """Return every rejection reason, by group, with its kind."""
     text = (
         "# Rejection reasons\n\nA rejected verdict carries one or more of these names in `reasons`, with details in "
-        "`detail`. The kind says how it is meant: a *hack* would be credited for work that is not done; a *failure* "
+        "`detail`. There are three kinds: a *hack* would be credited for work that it does not do; a *failure* "
         "is an honest mistake; a *policy* refusal follows from a rule that a setting chooses "
         "([which](../evaluator.md#what-is-refused-and-which-setting-allows-it)).\n"
     )
