@@ -129,9 +129,9 @@ def table_rows(strategies: dict[str, Any]) -> list[list[str]]:
 
 
 def ranks(result: dict[str, Any]) -> str:
-    """Return where bucket comes in under each assumption, and what holds under both."""
+    """Return bucket's rank under each assumption, and the strategies that are better or worse under both."""
     orders = {rule: list(strategies) for rule, strategies in result["settings"].items()}
-    places = [f"{order.index(AGAINST) + 1} of {len(order)} where the policy {rule}" for rule, order in orders.items()]
+    places = [f"{order.index(AGAINST) + 1} of {len(order)} if the policy {rule}" for rule, order in orders.items()]
     sides = [
         {name: _side(summary["against_bucket_interval"]) for name, summary in strategies.items() if name != AGAINST}
         for strategies in result["settings"].values()
@@ -141,7 +141,7 @@ def ranks(result: dict[str, Any]) -> str:
         for sign in (1, -1)
     )
     return (
-        f"By the best that was found, `{AGAINST}` comes {' and '.join(places)}. "
+        f"By the best candidate found, `{AGAINST}` has rank {' and '.join(places)}. "
         f"Better than it under both assumptions, by the 95% interval: {better}. Worse under both: {worse}."
     )
 
@@ -153,7 +153,7 @@ def _side(interval: list[float] | None) -> int:
 
 def print_result(result: dict[str, Any], console: Console) -> None:
     for rule, strategies in result["settings"].items():
-        table = Table(*HEADINGS, title=f"the policy {rule}; the best there is: {result['best_there_is']:.2f}")
+        table = Table(*HEADINGS, title=f"the policy {rule}; the best possible: {result['best_there_is']:.2f}")
         for cells in table_rows(strategies):
             table.add_row(*cells)
         console.print(table)
@@ -166,23 +166,23 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 def markdown(result: dict[str, Any], picture: str) -> str:
     """Return the section of docs/ablations.md."""
     figures = (
-        "*best so far*: geometric mean speedup of what measured fastest, after the last round; the best there is would "
-        f"be {result['best_there_is']:.2f}. *against bucket*: ratio, with the 95% interval over problems. *regret*: "
-        "mean logarithm of the best there is over the best so far. *written*: geometric mean of what was written in "
-        "the last round, a failure counting as 0.1. *contrast*: 1 − slowest/fastest in a prompt. *distinct*: different "
-        "sets of techniques accepted for a problem."
+        "*best so far*: geometric mean over problems of the speedup of the candidate that measured fastest, after the "
+        f"last round; the best possible is {result['best_there_is']:.2f}. *against bucket*: ratio, with the 95% "
+        "interval over problems. *regret*: mean logarithm of the best possible over the best so far. *written*: "
+        "geometric mean speedup of the candidates of the last round, a failure counting as 0.1. *contrast*: "
+        "1 − slowest/fastest in a prompt. *distinct*: different sets of techniques accepted for a problem."
     )
     written = [
         summary for strategies in result["settings"].values() for name, summary in strategies.items() if name != "none"
     ]
     copies = [strategy["copy_rate"] for strategy in written]
     check = (
-        f"A check on the rule: {min(copies):.0%} to {max(copies):.0%} of what it writes and the evaluator accepts is a "
-        f"copy of an exemplar shown; recorded were {result['recorded_copy_rate']:.0%}. Simulated in "
-        f"{result['cpu_minutes']:.1f} minutes of one core."
+        f"A check on the simulated policy: {min(copies):.0%} to {max(copies):.0%} of its accepted candidates are "
+        f"copies of an exemplar shown; in the recorded runs {result['recorded_copy_rate']:.0%} were. The simulation "
+        f"took {result['cpu_minutes']:.1f} minutes on one core."
     )
     lines = ["## Simulated", "", *_wrapped(ranks(result)), "", f"![best so far by round]({picture})", ""]
-    lines += ["What this rests on:", ""]
+    lines += ["Assumptions:", ""]
     lines += [line for point in result["assumptions"] for line in _wrapped(f"- {point}", indent="  ")]
     lines += ["", *_wrapped(figures)]
     for rule, strategies in result["settings"].items():

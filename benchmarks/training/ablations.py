@@ -306,9 +306,9 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         f"{sum(counts)} runs of stage 3 on {machine}. Training problems, means over seeds, 95% Student t intervals",
         "over seeds in brackets; a failure counts as 0 in the mean and as 0.1 in the geometric mean. *shown*:",
-        "exemplars in a prompt of stage 3, on average. *against bucket*: ratio of geometric means over the seeds that",
-        "both have, of runs from the same start, with a paired t test. *min*: wall minutes of a run of stage 3, its",
-        "start and assessment included.",
+        "exemplars in a prompt of stage 3, on average. *against bucket*: ratio of geometric means over the common",
+        "seeds, of runs from the same start, with a paired t test. *min*: wall minutes of a run of stage 3, start and",
+        "assessment included.",
         "",
         *markdown_lines(HEADINGS, table_rows(result, "train")),
     ]
@@ -320,10 +320,8 @@ def markdown(result: dict[str, Any]) -> str:
             f"{format_speedup(entry['mean'])} | {_with_interval(entry)} | {format_share(entry['above_1_01'])} | | | |"
         )
     if held_out:
-        lines += [
-            "",
-            f"On held-out problems no arm is right in more than {format_share(max(held_out))} of its samples.",
-        ]
+        most = f"at most {format_share(max(held_out))} of an arm's samples are" if max(held_out) else "no sample is"
+        lines += ["", f"On held-out problems {most} accepted."]
     lines += [f"Not in the table: `{run}` ({reason})." for run, reason in result["failed"].items()]
     return "\n".join(lines)
 
