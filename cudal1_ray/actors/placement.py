@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray._private import parameter
-from ray._private.node import Node
+from ray._private import parameter  # `_lean_node`: `ray.init` takes none of what it sets
+from ray._private.node import Node  # `_lean_node`: nothing public leaves its server out
 from ray._private.services import canonicalize_bootstrap_address  # what "auto" is: Ray exports no other way to ask
 from ray.job_config import JobConfig
 
