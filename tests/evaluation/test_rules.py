@@ -72,6 +72,11 @@ def test_candidate_when_it_has_other_operations_is_measured(evaluator, name):
     assert verdict.accepted and not verdict.same_operations and verdict.timed_runs, verdict
 
 
+def test_default_device_when_a_candidate_sets_it_is_named(evaluator):
+    verdict = evaluator.evaluate(problem("chain"), OTHER["in_place"] + "\n\ntorch.set_default_device('cpu')\n")
+    assert verdict.reasons == ("global_state_tamper",) and "state: default_device; remove" in verdict.detail, verdict
+
+
 HELPER = Problem(
     "helper",
     HEAD

@@ -57,6 +57,7 @@ class Opened(Struct):
     in_place: bool  # the model could be built on the device itself
     nbytes: Size  # of everything written to the out region
     io_bytes: Size  # of one call's inputs and outputs
+    dtype: str = "torch.float32"  # the default one, once the problem's text was executed
 
 
 class Load(Request):

@@ -253,6 +253,7 @@ class CpuDevice:
             matmul = torch.get_float32_matmul_precision()
         except RuntimeError as error:  # several switches have conflicting values
             matmul = str(error)
+        by_a_mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None
         return {
             "threads": torch.get_num_threads(),
             "dtype": str(torch.get_default_dtype()),
@@ -260,6 +261,6 @@ class CpuDevice:
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "mkldnn": torch.backends.mkldnn.enabled,
             "autocast": torch.is_autocast_enabled("cpu"),
-            "default_device": str(torch.get_default_device()),
-            "modes": _dispatch_depth() + _function_depth(),
+            "default_device": (str(torch.get_default_device()), by_a_mode),
+            "modes": _dispatch_depth() + _function_depth() - by_a_mode,
         }

@@ -328,8 +328,12 @@ class Contestant:
         return kernel_times(self.model, self.calls[0])
 
     def inspect(self, request: messages.Inspect, fds: list[int]) -> list[str]:
-        """Return the names of global state that the candidate changed to anything but its strictest value."""
+        """Return the names of global state that the candidate changed to anything but its strictest value, or the
+        default dtype of the problem.
+        """
         now = self.device.state()
+        if now["dtype"] == self.loaded.opened.dtype:
+            now["dtype"] = self.before["dtype"]
         changed = (name for name in now if now[name] != self.before[name])
         return sorted(name for name in changed if STRICTEST.get(name) != now[name])
 

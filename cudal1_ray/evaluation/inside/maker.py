@@ -106,7 +106,7 @@ class Maker(Contestant):
             state=[(name, write_tensor(row, self.device, value)) for name, value in entries], init=packed_init,
             init_tensors=[write_tensor(row, self.device, value) for value in init_tensors], arguments=arguments,
             flat=all(isinstance(value, torch.Tensor) for value in first), in_place=in_place, nbytes=row.offset,
-            io_bytes=io_bytes,
+            io_bytes=io_bytes, dtype=str(torch.get_default_dtype()),
         )  # fmt: skip
         self._after_weights = row.offset
         return opened
@@ -313,11 +313,12 @@ class Maker(Contestant):
         """
         with self._optional():
             return self._run(copied(twin), self._on_device(inputs, double=True), seed)
+        default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
             exact = self._run(copied(twin), self._on_device(inputs, double=True), seed)
         finally:
-            torch.set_default_dtype(torch.float32)
+            torch.set_default_dtype(default)
         if any(worst > _OTHER_NUMBERS for _, worst in errors(tensors_in(native), tensors_in(exact))):
             raise ValueError("double precision gives something else")
         return exact

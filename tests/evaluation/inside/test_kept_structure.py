@@ -341,6 +341,14 @@ CASES = {
         "        self.register_buffer('offset', torch.zeros(n), persistent=False)",
         given="48",
     ),
+    "a default dtype of its own": pair(
+        "x",
+        "return [torch.randn(64, 48)]",
+        "return torch.relu(x) * 2",
+        "return x.clamp(min=0).mul_(2)",
+        "return x.float().clamp(min=0).mul_(2).to(x)",
+        before="torch.set_default_dtype(torch.float64)\n",
+    ),
     "a layer that its first call shapes": pair(
         "x",
         "return [torch.randn(64, 48)]",
