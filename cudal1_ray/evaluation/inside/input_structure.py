@@ -127,9 +127,9 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
         same &= first == other
     constant = int(same.sum())
     uniform, properties = _all(draws, _is_uniform), _orders(draws)
+    properties += () if first.dtype is torch.bool else _orders_of_slices(draws)
     if not first.is_floating_point():
         truths = first.dtype is torch.bool
-        properties += () if truths else _orders_of_slices(draws)
         ordered = bool(properties) and not truths
         numbers = not truths and not uniform and 3 < first.numel() <= _MOST_SORTED
         distinct = ordered or numbers and _all(draws, _is_distinct)
@@ -196,7 +196,7 @@ def _slices(tensor: torch.Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _orders_of_slices(draws: list[torch.Tensor]) -> tuple[Property, ...]:
-    """Return the orders that all draws have in one slice: edges that are sorted by the node where they end."""
+    """Return the orders that all draws have in one slice: edges sorted by their ends, values beside their times."""
     places = list(_slices(draws[0]))
     return tuple(
         partial(_holds_in, holds, axis, number)

@@ -228,6 +228,14 @@ CASES = {
         "return torch.einsum('bij,bi->bj', x, weights).sub_(1)",
         "return x.mean(1).sub_(1)",
     ),
+    "values beside their times": pair(
+        "x",
+        "return [torch.stack([torch.rand(8, 50).cumsum(1), torch.randn(8, 50)], -1)]",
+        "order = x[..., 0].argsort(1)\ntimes, values = (part.gather(1, order) for part in x.unbind(-1))\n"
+        "return values[:, 1:] * times.diff(dim=1)",
+        "return x[:, 1:, 1] * x[..., 0].diff(dim=1)",
+        "return x[:, 1:, 1] * 0.5",
+    ),
     "logarithms of shares": pair(
         "x, logs",
         "return [torch.randn(64, 24), torch.randn(64, 24).log_softmax(-1)]",
