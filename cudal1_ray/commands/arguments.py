@@ -58,7 +58,7 @@ def _with_settings(commands: Any, name: str, reference: str, **texts: str) -> ar
         metavar="KEY",
         action=_Help,
         reference=reference,
-        help="this help; with KEY, what a setting, a section or a preset means; with key=value, under these settings",
+        help="this help; with KEY, explain a setting, a section or a preset; with key=value, under these settings",
     )
     return parser
 
@@ -117,7 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
         commands,
         "evaluate",
         "evaluate",
-        help="measure whether a candidate is right, and how much faster it is",
+        help="measure whether a candidate is correct, and how much faster it is",
         description="Evaluates one candidate (a file that defines ModelNew) against a problem (a KernelBench file), "
         "every pair of a manifest, or a folder of KernelBench generations.",
         epilog=EVALUATE_EXAMPLES,
@@ -140,16 +140,21 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--certain",
         action=argparse.BooleanOptionalAction,
-        help="many more processes, several times as long (default: for a CANDIDATE on a GPU)",
+        help="measure with many more processes, which takes several times as long (default for a CANDIDATE on a GPU)",
     )
     evaluate.add_argument(
         "--against",
         metavar="BASELINES",
-        help="eager, tuned_eager, cuda_graph, compile, ..., FILE.py with dress(model); or all",
+        help="baselines: eager, tuned_eager, cuda_graph, compile, ..., FILE.py with dress(model); or all",
     )
-    evaluate.add_argument("--ray", nargs="?", const="auto", metavar="ADDRESS", help="over the evaluators of a cluster")
     evaluate.add_argument(
-        "--on", action="append", metavar="TYPE", help="with --ray: on every type given; --out is a folder then"
+        "--ray", nargs="?", const="auto", metavar="ADDRESS", help="on the evaluators of a Ray cluster"
+    )
+    evaluate.add_argument(
+        "--on",
+        action="append",
+        metavar="TYPE",
+        help="with --ray: on each accelerator type given; --out is a folder",
     )
     evaluate.add_argument(
         "--fail-on",
@@ -162,8 +167,8 @@ def build_parser() -> argparse.ArgumentParser:
         commands,
         "serve",
         "serve",
-        help="answer over HTTP: OpenAI's protocol, and modules made faster",
-        description="Serves a policy on Ray Serve and vLLM until it is told to stop; requests under way are finished.",
+        help="serve a policy over HTTP: OpenAI's protocol, and jobs that make a module faster",
+        description="Serves a policy on Ray Serve and vLLM until it is stopped; requests under way are finished.",
         epilog=SERVE_EXAMPLES,
     )
     serve.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="settings, see below")
@@ -177,7 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
         commands,
         "collect",
         "train",
-        help="gather candidates for stage 1 from any policy, verified",
+        help="gather accepted candidates for stage 1 from any policy",
         description="Asks a policy, here or behind an OpenAI-compatible server, for candidates of every training "
         "problem, has each evaluated, and keeps the accepted ones.",
         epilog=COLLECT_EXAMPLES,
@@ -189,9 +194,9 @@ def build_parser() -> argparse.ArgumentParser:
         commands,
         "optimize",
         "serve",
-        help="make one module faster, verified",
-        description="Rounds of contrastive prompting for one KernelBench file. The fastest candidate that holds when "
-        "measured again is saved beside it.",
+        help="find a faster version of one module, measured twice",
+        description="Makes one module faster by rounds of contrastive prompting. The fastest candidate that a second "
+        "measurement confirms is saved beside the file.",
         epilog=OPTIMIZE_EXAMPLES,
     )
     optimize.add_argument("file", help="Python file: a problem, or any nn.Module with --inputs")
@@ -199,13 +204,13 @@ def build_parser() -> argparse.ArgumentParser:
     optimize.add_argument("--inputs", metavar="ARGS", default="", help='what forward takes: "randn(64, 128), 3"')
     optimize.add_argument("--init", metavar="ARGS", default="", help='what the constructor takes: "128, depth=2"')
     optimize.add_argument("--class", metavar="NAME", default="", dest="class_name", help="which class, if several")
-    optimize.add_argument("--fresh", action="store_true", help="with --server: do not share an earlier, identical job")
+    optimize.add_argument("--fresh", action="store_true", help="with --server: start a new job in any case")
     optimize.add_argument("--server", metavar="URL", default="", help="let a running `cudal1 serve` do it")
     optimize.add_argument("--key-file", metavar="FILE", default="", help="with --server: file that holds the API key")
 
     report = commands.add_parser(
         "report",
-        help="write the table and the HTML report of a run or a sweep anew",
+        help="write the table and the HTML report of a run or a sweep again",
         description="Reads the folder of a run or of a sweep, and writes its table and HTML report into report/ there.",
     )
     folder = report.add_mutually_exclusive_group(required=True)
@@ -217,8 +222,8 @@ def build_parser() -> argparse.ArgumentParser:
     assess = commands.add_parser(
         "assess",
         help="sample any policy of a run on its problems",
-        description="Samples a policy of a run anew, has every answer evaluated apart from all that training saw, and "
-        "prints success, own kernels, fast_p, geometric mean and the best of n beside what was assessed before.",
+        description="Samples a policy of a run, evaluates every answer independently of training, and prints success, "
+        "own kernels, fast_p, geometric mean and the best of n beside earlier assessments.",
         epilog=ASSESS_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -246,14 +251,14 @@ def build_parser() -> argparse.ArgumentParser:
 
     samples = commands.add_parser(
         "samples",
-        help="browse what the policy of a run wrote, and what became of it",
+        help="browse the completions of a run with their verdicts",
         description="Shows completions of a run with their verdicts, the latest first: in a pager on a terminal, as "
         "plain text elsewhere.",
         epilog=SAMPLES_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     samples.add_argument("run_folder", help="for example runs/demo")
-    samples.add_argument("--problem", default="", metavar="TEXT", help="problems whose id holds TEXT")
+    samples.add_argument("--problem", default="", metavar="TEXT", help="problems whose id contains TEXT")
     samples.add_argument("--reason", default="", metavar="NAME", help="a rejection reason, accepted, or rejected")
     samples.add_argument("--stage", default="", metavar="NAME", help="for example contrastive")
     samples.add_argument("--step", default="", metavar="N|N-M", help="a step, or steps from N to M")
@@ -262,7 +267,7 @@ def build_parser() -> argparse.ArgumentParser:
     order.add_argument(
         "--worst", action="store_const", const="worst", dest="order", help="the rejected, then the slowest"
     )
-    samples.add_argument("--assessed", action="store_true", help="samples of assessments (held-out problems are there)")
+    samples.add_argument("--assessed", action="store_true", help="samples of assessments, held-out problems too")
     samples.add_argument("--prompt", action="store_true", help="with the prompt of each")
     samples.add_argument("--list", action="store_true", dest="brief", help="one line each, without their text")
     samples.add_argument("--limit", type=int, default=20, help="most samples shown; 0: all (default: 20)")
@@ -271,26 +276,26 @@ def build_parser() -> argparse.ArgumentParser:
 
     pack = commands.add_parser(
         "pack",
-        help="put a run into a file that goes on elsewhere",
+        help="pack a run into a file, to continue it elsewhere",
         description="Packs settings, metrics, verdicts, exemplars, the last checkpoint's state and adapter, then as "
-        "much of the rest as fits; says what it left out.",
+        "much of the rest as fits; prints what it left out.",
     )
     pack.add_argument("run_folder", help="for example runs/demo")
     pack.add_argument("pack_file", nargs="?", metavar="out", help="the file to write (default: <run>.pack)")
-    pack.add_argument("--limit-mib", type=float, default=60.0, help="of all that is written (default: 60)")
+    pack.add_argument("--limit-mib", type=float, default=60.0, help="limit of the size of the pack (default: 60)")
     pack.add_argument("--split-mib", type=float, help="most MiB of a piece: writes <out>.001 and so on")
 
     unpack = commands.add_parser(
         "unpack",
-        help="put a packed run into a folder of its own",
-        description="Checks every piece; the command that the run was started with then goes on with it.",
+        help="unpack a run into its folder",
+        description="Checks and unpacks every piece; the command that started the run then continues it.",
     )
     unpack.add_argument("files", nargs="+", help="the packed file, all its pieces, or their folder")
     unpack.add_argument("--to", metavar="FOLDER", help="the run's folder (default: runs/<its name>)")
 
     commands.add_parser(
         "doctor",
-        help="what this machine can do, and what to install for more",
+        help="check what this machine can do, and what to install for more",
         description="Checks engine, devices, compiler and sandbox, and measures the timing noise of this machine.",
     )
     for command in commands.choices.values():

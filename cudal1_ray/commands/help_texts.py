@@ -46,8 +46,9 @@ OPTIMIZE_EXAMPLES = """\
   cudal1 optimize net.py --inputs "randn(64, 128)" --init "128, depth=2" policy=runs/demo
   cudal1 optimize module.py policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME policy.key_env=MY_KEY
   cudal1 optimize module.py --server http://host:8000 --key-file mykey optimize.rounds=8
-A file is a problem (Model, get_inputs(), get_init_inputs()), or any nn.Module with examples of what it takes, written
-as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: nothing faster found; 2: a mistake.
+A file is a problem (Model, get_inputs(), get_init_inputs()), or any nn.Module together with --inputs and --init, which
+are written as in a call; randn is torch.randn. Exit code 0: something faster was saved; 1: nothing faster found; 2: a
+mistake.
 """
 
 COLLECT_EXAMPLES = """\
@@ -56,8 +57,8 @@ settings are those of `cudal1 train`; the accepted candidates go to collect.out,
   cudal1 collect recipe=kernelbench_one_gpu problems.path=kernelbench.parquet policy.path=FOLDER collect.out=my.parquet
   cudal1 collect recipe=my_problems_cpu problems.path=FOLDER policy.path=FOLDER collect.show_earlier=true
 policy.key_env=NAME sends the key in that environment variable. With collect.successes=0 and collect.show_earlier=true
-it is an evolutionary search. Killed at any moment, the same command goes on. Exit code 0: done; 2: a mistake, or the
-server gives no answers.
+it is an evolutionary search. After a kill the same command continues. Exit code 0: done; 2: a mistake, or the server
+gives no answers.
 """
 
 EVALUATE_EXAMPLES = """\
@@ -69,10 +70,10 @@ EVALUATE_EXAMPLES = """\
   cudal1 evaluate --manifest pairs.jsonl --out verdicts.jsonl --device cuda --ray
   cudal1 evaluate --manifest pairs.jsonl --out portability --device cuda --ray --on A100 --on H100
   cudal1 evaluate --run DIR problems=kernelbench_parquet problems.path=FILE.parquet --device cuda
-The verdict is against the first of the baselines (eager, compile, compile_reduce_overhead, cuda_graph, tuned_eager;
-several with commas). Paths in a manifest are relative to it. Killed at any moment, the same command goes on: what has
-a row in VERDICTS is not evaluated again. Exit code 0 when it ran, whatever the verdicts (1 for those that --fail-on
-names); 2 for a mistake.
+The verdict is against the first baseline of --against (eager, compile, compile_reduce_overhead, cuda_graph,
+tuned_eager; several with commas). Paths in a manifest are relative to it. After a kill the same command continues: what
+has a row in VERDICTS is not evaluated again. Exit code 0 whatever the verdicts (1 for those that --fail-on names);
+2 for a mistake.
 Settings are those of `cudal1 train --cfg`: evaluation.*, and cluster.* with --ray; --help evaluation explains them.
 """
 
@@ -88,6 +89,6 @@ ASSESS_EXAMPLES = """\
   cudal1 assess runs/demo                                    the last checkpoint, on all problems
   cudal1 assess runs/kb --split held_out --samples 8 --policy base --policy sft-final --policy latest
   cudal1 assess runs/kb --split train --with-exemplars       without and with exemplars in the prompts
-Rows go to assessments_asked.jsonl in the run's folder; what is there already is not sampled again. Killed at any
-moment, the same command goes on.
+Rows go to assessments_asked.jsonl in the run's folder; what is there already is not sampled again. After a kill the
+same command continues.
 """
