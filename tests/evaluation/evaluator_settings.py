@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from cudal1_ray.evaluation import EvaluationConfig
-from cudal1_ray.evaluation.host.handles import ForkServer
 
 
 @cache
 def sandbox_level() -> str:
     """Name the strongest level of the sandbox on this machine."""
+    from cudal1_ray.evaluation.host.handles import ForkServer  # imports torch, which the owner of a pool does without
+
     server = ForkServer(EvaluationConfig(required_sandbox="seccomp"))
     try:
         server.start()
