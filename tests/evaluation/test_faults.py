@@ -76,17 +76,15 @@ class ModelNew(ModelNew):
 )
 
 
-def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it():
-    config = quick_config()
-    config.check.static_gate = False
-    with Evaluator(config) as evaluator:
-        assert evaluator.evaluate(problem("chain"), HONEST).accepted  # opens the problem, before limits become short
-        limits = evaluator.config.limits
-        limits.first_call_timeout_s, limits.plain_first_call_timeout_s, limits.call_timeout_s = 2.0, 1.0, 0.5
-        for head, limit_s in (("", 1.0), ("# a Triton kernel would be here\n", 2.0)):
-            verdict = evaluator.evaluate(problem("chain"), head + ENDLESS_CALL)
-            assert verdict.reasons == ("timeout",), verdict
-            assert f"no end of forward within {limit_s} s" in verdict.detail
+def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it(evaluator, monkeypatch):
+    assert evaluator.evaluate(problem("chain"), HONEST).accepted  # opens the problem, before limits become short
+    monkeypatch.setattr(evaluator.config.check, "static_gate", False)
+    for name, limit_s in (("first_call_timeout_s", 2.0), ("plain_first_call_timeout_s", 1.0), ("call_timeout_s", 0.5)):
+        monkeypatch.setattr(evaluator.config.limits, name, limit_s)
+    for head, limit_s in (("", 1.0), ("# a Triton kernel would be here\n", 2.0)):
+        verdict = evaluator.evaluate(problem("chain"), head + ENDLESS_CALL)
+        assert verdict.reasons == ("timeout",), verdict
+        assert f"no end of forward within {limit_s} s" in verdict.detail
 
 
 def test_import_gets_the_longer_limit_only_when_code_may_compile_in_it():
@@ -172,14 +170,18 @@ def test_problem_when_broken_gets_a_verdict(evaluator, source, reason):
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
 
 
-@pytest.mark.parametrize("level", ["", "seccomp"])
+@pytest.fixture(scope="module", params=["", "seccomp"])
+def evaluator_of_level(request):
+    with Evaluator(quick_config(sandbox=request.param, required_sandbox="seccomp")) as evaluator:
+        yield evaluator
+
+
 @pytest.mark.parametrize("limit", ["files=0", "files=7", "memory_mib=0", "load_timeout_s=1e-09"])
-def test_verdict_when_a_limit_is_too_low_for_anything_to_run_names_it(level, limit):
-    config = quick_config(sandbox=level, required_sandbox="seccomp")
+def test_verdict_when_a_limit_is_too_low_for_anything_to_run_names_it(evaluator_of_level, monkeypatch, limit):
     name, _, value = limit.partition("=")
-    setattr(config.limits, name, float(value) if "e" in value else int(value))
-    with Evaluator(config) as evaluator:
-        verdict = evaluator.evaluate(problem("chain"), HONEST)
+    monkeypatch.setattr(evaluator_of_level.config.limits, name, float(value) if "e" in value else int(value))
+    unopened = Problem("test/limited", f"{problem('chain').source}\n# {limit}\n", "limited")
+    verdict = evaluator_of_level.evaluate(unopened, HONEST)
     assert set(verdict.reasons) <= {"reference_error", "evaluator_error"}, verdict
     assert re.search(rf"\(evaluation\.limits: .*\b{limit}\b", verdict.detail), verdict
 

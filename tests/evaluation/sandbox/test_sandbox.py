@@ -220,12 +220,11 @@ handle.close(), server.close()
     assert done.stdout.split() == [f"{in_tmp}/cudal1_ray/__init__.py", sandbox_level()], done.stderr
 
 
-def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only():
+def test_sandbox_level_when_files_can_be_written_is_taken_by_its_name_only(ungated_at):
     with pytest.raises(UserError, match="required_sandbox=seccomp, at which a candidate can write your files"):
         with Evaluator(EvaluationConfig(sandbox="seccomp")) as evaluator:
             evaluator.sandbox_level()
-    with Evaluator(EvaluationConfig(sandbox="seccomp", required_sandbox="seccomp")) as evaluator:
-        assert evaluator.sandbox_level() == "seccomp"
+    assert ungated_at("seccomp").config.required_sandbox == ungated_at("seccomp").sandbox_level() == "seccomp"
 
 
 @pytest.fixture

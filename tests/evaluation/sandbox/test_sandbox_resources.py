@@ -52,7 +52,7 @@ def test_candidate_when_torch_is_given_many_threads_may_have_them():
 
 
 @pytest.mark.parametrize("level", ["landlock", "seccomp"])
-def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
+def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level, ungated_at, monkeypatch):
     """Without a user namespace the kernel counts all threads of the user, such as Ray's and an inference engine's."""
     _require(level)
     code = (
@@ -64,10 +64,10 @@ def test_candidate_when_the_user_has_threads_elsewhere_may_start_as_many(level):
     try:
         assert others.stdout.readline() == "there\n"
         starts = 'import subprocess\nsubprocess.run(["/bin/true"], check=True)\n'
-        config = quick_config(sandbox=level)
-        config.limits.processes = 64
-        with Evaluator(config) as evaluator:
-            verdict = evaluator.evaluate(problem("chain"), starts + HONEST)
+        evaluator = ungated_at(level)
+        monkeypatch.setattr(evaluator.config.check, "static_gate", True)
+        monkeypatch.setattr(evaluator.config.limits, "processes", 64)
+        verdict = evaluator.evaluate(problem("chain"), starts + HONEST)
     finally:
         others.kill()
         others.wait()
