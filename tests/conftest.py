@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,27 @@ def ray_cluster():
     connect(ClusterConfig(num_cpus=8, object_store_mib=128))
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def running_server() -> Iterator[Any]:
+    """Yield the fork server that `warm_server` lends."""
+    from cudal1_ray.evaluation import EvaluationConfig
+    from cudal1_ray.evaluation.host.handles import ForkServer
+
+    server = ForkServer(EvaluationConfig(required_sandbox="landlock"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def warm_server(running_server: Any) -> Iterator[None]:
+    """Let evaluators that the module makes in this process share a fork server, which imports torch once (1.4 s of CPU
+    time) instead of once for each. The server never sees a problem or a candidate, and each contestant is a process of
+    its own anyway.
+    """
+    from tests.lent_server import lend
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cudal1_ray.evaluation.evaluator.ForkServer", partial(lend, running_server))
+        yield

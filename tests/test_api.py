@@ -12,6 +12,7 @@ import cudal1_ray
 from cudal1_ray.config import load_config
 from tests.measured_once import MEASURED_ONCE
 
+pytestmark = pytest.mark.usefixtures("warm_server")
 PROBLEM = """
 import torch
 import torch.nn as nn

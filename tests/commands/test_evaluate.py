@@ -22,7 +22,7 @@ from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from tests.family import runs
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_server")]
 
 
 def command(*arguments: str) -> list[str]:

@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cudal1_ray import ExemplarBuffer
 
+pytestmark = pytest.mark.usefixtures("warm_server")
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
 

@@ -35,7 +35,7 @@ def answer(code: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def evaluators():
+def evaluators(warm_server):
     config = EvaluationConfig(live_references=1)
     config.timing.budget_s, config.timing.contestants, config.timing.most_contestants = 0.2, 1, 1
     config.timing.remeasure_above = config.timing.remeasure_over_best = 0.0  # the evaluator's own tests see to that
