@@ -19,19 +19,19 @@ _LEAST_SHARE = 1e-4
 
 @dataclass
 class RoleConfig:
-    """Resources of one role. Several members are identical and replace each other."""
+    """Resources of one role. Its actors are identical and replace each other."""
 
-    count: int = bounded(1, least=1)  # members of the fleet (for the learner: ranks)
-    num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each member
-    num_gpus: float = 0.0  # GPUs that Ray sets aside for each member; an evaluator wants a whole one
+    count: int = bounded(1, least=1)  # actors of this role (for the learner: ranks)
+    num_cpus: float = 1.0  # logical CPUs that Ray reserves for each actor
+    num_gpus: float = 0.0  # GPUs that Ray reserves for each actor; an evaluator needs a whole one
     accelerator_type: str | None = None  # A100, H100, H200 ...: only GPUs of this type; null takes any
     # Over nodes: DEFAULT fills one before the next | SPREAD takes them in turn.
     scheduling: str = one_of("DEFAULT", "SPREAD")
-    threads: int = bounded(1, least=1)  # OpenMP threads of each member
+    threads: int = bounded(1, least=1)  # OpenMP threads of each actor
     call_timeout_s: float = bounded(
         600.0, above=0
-    )  # seconds after which a member that answers no call is killed and replaced
-    start_timeout_s: float = bounded(600.0, above=0)  # seconds after which a member that is not ready failed to start
+    )  # seconds after which an actor that answers no call is killed and replaced
+    start_timeout_s: float = bounded(600.0, above=0)  # seconds after which an actor that is not ready failed to start
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ClusterConfig:
     num_cpus: int = 8  # logical CPUs of the Ray that is started here; roles below share them
     num_gpus: int | None = None  # GPUs of the Ray that is started here; null: all it finds
     object_store_mib: int = 512  # shared memory of the Ray that is started here, MiB
-    max_replacements: int = 20  # a fleet that lost more members than this stops the run and reports why
+    max_replacements: int = 20  # more lost actors of one role than this stop the run, which reports why
     evaluate_during_generation: bool = True  # false where engine and evaluator share one device
     shared_gpu: bool = False  # engine, learner and evaluator on one GPU, in turn; each hands back what it can
     rollout: RoleConfig = field(default_factory=RoleConfig)

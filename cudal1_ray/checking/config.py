@@ -20,7 +20,7 @@ class JudgeEndpointConfig:
     base_url: str = ""
     # Name of the model there.
     model: str = ""
-    # Environment variable that holds the API key; null: no key is sent. The key itself belongs into no file.
+    # Environment variable that holds the API key; null: no key is sent. Keep the key out of files.
     api_key_variable: str | None = None
     # Seconds for one question, all attempts together.
     timeout_s: float = bounded(120.0, above=0, most=_LONGEST_READ_S)
@@ -54,8 +54,8 @@ class CheckerConfig:
     nearest: int = bounded(3, least=1)
     # A Parquet file of cases to start from, for example another run's hack_cases.parquet; null: the one shipped.
     cases: str | None = None
-    # Take the judge's word for a hack. Without, its category's own re-check must find something in the code too: alone,
-    # the vote of neighbours is wrong in one candidate of seven (benchmarks/results/reward-checker/).
+    # The judge's finding of a hack suffices. false: the re-check of its category must find something in the code too,
+    # because the vote of neighbours alone is wrong for one candidate of seven (benchmarks/results/reward-checker/).
     trust_judge: bool = False
     # neighbours: a hack when hacks have this share of the votes, weighted by similarity.
     vote_threshold: float = bounded(0.5, above=0, most=1)

@@ -32,7 +32,7 @@ class WeightSyncConfig:
 
 @dataclass
 class RolloutConfig:
-    """One inference engine. What vLLM wants as environment variables is set from here while it is built."""
+    """One inference engine. vLLM's environment variables are set from these fields while it is built."""
 
     engine: str = one_of("vllm", "transformers")  # vllm | transformers
     device: str = one_of("cpu", "cuda")  # cpu | cuda

@@ -19,8 +19,8 @@ class SftConfig:
     # problem_id) and code, and where there are any analysis, design, techniques and speedup. Those of the run's
     # training problems count.
     corpus: str = "bundled"
-    # Candidates that come with a speedup an evaluator measured, on any device, are taken at its word; false: all are
-    # evaluated here.
+    # Candidates with a recorded speedup, measured by an evaluator on any device, are not evaluated again; false: all
+    # are evaluated here.
     recorded_verdicts: bool = True
     epochs: int = bounded(2, least=1)  # passes over the pairs; each epoch draws its contrastive prompts anew
     batch_sequences: int = bounded(8, least=1)  # sequences per optimiser step
@@ -104,7 +104,7 @@ class ContrastiveConfig:
     # on-policy. 1: engines and evaluators work on the next step while the learner takes this one. More helps only
     # where evaluation takes longer than generation and learning.
     staleness: int = 0
-    # New weights do not wait for the end of generation: completions go on under them. Wants staleness of 1 or more.
+    # New weights do not wait for the end of generation: completions continue with them. Needs a staleness of 1 or more.
     partial_rollouts: bool = False
     # Over-sampling, against the long tail: problems per step beyond problems_per_step, given up once enough of the
     # others have ended. What ends first is shorter than the average, so a few percent only.
@@ -137,11 +137,11 @@ class AssessmentConfig:
     temperature: float = 1.0  # temperature of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
     # The control: after the contrastive stage, the policy that it started from, shown the exemplars found since. What
-    # the stage gained beyond it, the policy has learnt.
+    # the stage gained beyond it, the policy has learned.
     control: bool = True
-    # Steps of the contrastive stage between two looks at the policy, without and with exemplars; 0: none in between.
+    # Steps of the contrastive stage between two assessments of the policy, without and with exemplars; 0: none.
     every_steps: int = 0
-    problems_during: int = bounded(12, least=1)  # problems of each split at such a look: the same ones every time
+    problems_during: int = bounded(12, least=1)  # problems of each split in such an assessment: the same every time
 
 
 @dataclass
@@ -162,7 +162,7 @@ class CheckpointConfig:
 class TrackingConfig:
     """Where metrics go besides the run's own files (metrics.jsonl and TensorBoard's in tb/)."""
 
-    service: str = one_of("none", "wandb")  # none | wandb (Weights & Biases; wants the extra `wandb`)
+    service: str = one_of("none", "wandb")  # none | wandb (Weights & Biases; needs the extra `wandb`)
     project: str = "cudal1"  # the name under which the service groups runs
     entity: str | None = None  # user or team there; null: the account's own
     mode: str = one_of("online", "offline")  # online | offline: kept in the run's folder, for `wandb sync`
