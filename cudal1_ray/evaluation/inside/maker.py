@@ -6,7 +6,6 @@ candidate: only the referee receives its results.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +23,7 @@ from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.harness import Contestant
 from cudal1_ray.evaluation.inside.input_structure import InputStructure, structure_of_inputs
 from cudal1_ray.evaluation.inside.memory import lengthen_written_out, writes_recurrence
-from cudal1_ray.evaluation.inside.packing import pack
+from cudal1_ray.evaluation.inside.packing import pack, pack_if_possible
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 from cudal1_ray.evaluation.inside.state import (
     copied,
@@ -80,7 +79,7 @@ class Maker(Contestant):
         self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
         self.device.seed(request.model_seed)
         positional, named = constructor_arguments(module.get_init_inputs())
-        packed_init, init_tensors = _packed_if_possible((positional, named))
+        packed_init, init_tensors = pack_if_possible((positional, named))
         model, in_place = self._build(lambda: module.Model(*positional, **named), request.model_seed)
         if has_lazy_weights(model):
             self._run(model.to(self.device_name), self._on_device(self._own(request.seed + 1)), 7)
@@ -390,13 +389,3 @@ def _require_plain(function: str, value: Any) -> None:
 def _holds_numbers(value: Any) -> bool:
     """Return whether a value is no plain one and holds numbers that no variation would reach."""
     return type(value).__name__ == "ndarray" or len(pack(value)[1]) != len(tensors_in(value))
-
-
-def _packed_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """Return what `pack` returns; nothing for functions and types without a name in the problem file, of which each
-    process asks the file itself.
-    """
-    try:
-        return pack(arguments)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return b"", []

@@ -30,6 +30,16 @@ def pack(value: Any) -> tuple[bytes, list[torch.Tensor]]:
     return file.getvalue(), tensors
 
 
+def pack_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
+    """Return what `pack` returns; nothing for functions and types without a name in the problem file, of which each
+    process asks the file itself.
+    """
+    try:
+        return pack(arguments)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return b"", []
+
+
 class _Placeholders(pickle.Unpickler):
     """Reads a pickle that the trusted side wrote, with tensors by number. Types of the problem file become the
     candidate's own of that name, where it has one, and else the file's (`types_of` returns them by name).
