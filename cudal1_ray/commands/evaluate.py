@@ -26,7 +26,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.hardware import require_device
-from cudal1_ray.evaluation.rules import RulesConfig, allowing
+from cudal1_ray.evaluation.rules import allowing
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.settings.suggestions import nearest, question
@@ -186,11 +186,12 @@ def evaluate_file(
     with _displayed(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
     laxer = allowing(config.rules, verdict.reasons)
+    allowed_by = " ".join(laxer.differences(config.rules)) if laxer is not None else ""
     if verdict.kind == "policy" and not verdict.degenerate:
         with _displayed(console, "measuring what the rules refuse", as_json):
-            verdict, laxer = _measured_all_the_same(verdict, problem_object, code, config, first)
+            verdict, allowed_by = _measured_all_the_same(verdict, problem_object, code, config, first)
     if not as_json:
-        console.print(verdict_table(verdict, laxer.differences(config.rules) if laxer is not None else ()))
+        console.print(verdict_table(verdict, allowed_by))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
     if verdict.accepted:  # there is no speedup of a candidate that is wrong
         for row in _other_baselines(problem_object, code, config, others, console, as_json):
@@ -213,22 +214,21 @@ def fails(verdict: Verdict, fail_on: str | None) -> bool:
 
 def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
-) -> tuple[Verdict, RulesConfig | None]:
-    """Return a refusal by a rule with what is measured where rules allow it, and those rules; as it is, with the rules
-    that allow its reasons, where something else is wrong.
+) -> tuple[Verdict, str]:
+    """Return a refusal by a rule with what is measured where rules allow it, and the settings of those rules; as it is
+    where no rules do, with the reason that is left.
     """
-    first = laxer = allowing(config.rules, verdict.reasons)
+    laxer, last, settings = allowing(config.rules, verdict.reasons), verdict, ""
     for _ in range(_MOST_RULES):
-        if laxer is None:
+        if laxer is None or last.kind != "policy":
             break
+        settings = " ".join(laxer.differences(config.rules))
         last = _verdict(problem, code, replace(config, rules=laxer), against)
         if last.accepted:
             names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
-            return replace(verdict, **{name: getattr(last, name) for name in names}), laxer
-        if last.kind != "policy":
-            break
+            return replace(verdict, **{name: getattr(last, name) for name in names}), settings
         laxer = allowing(laxer, last.reasons)
-    return verdict, first
+    return verdict, f"nothing: with {settings} it is refused for {', '.join(last.reasons)}" if settings else ""
 
 
 def _other_baselines(

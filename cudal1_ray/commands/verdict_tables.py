@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -44,7 +44,7 @@ class BaselineRow:
         return cls(baseline, *times, verdict.speedup, verdict.speedup_low, verdict.speedup_high)
 
 
-def verdict_table(verdict: Verdict, allowed_by: Iterable[str] = ()) -> Table:
+def verdict_table(verdict: Verdict, allowed_by: str = "") -> Table:
     """Return a verdict as a table for a reader: the decision first, then what it was made of. `allowed_by`: the
     settings with which the rules would allow it.
     """
@@ -55,8 +55,8 @@ def verdict_table(verdict: Verdict, allowed_by: Iterable[str] = ()) -> Table:
         table.add_row("kind", VOID if is_void(verdict) else KINDS[verdict.kind])
     for reason in verdict.reasons:
         table.add_row("reason", f"{reason}: {describe(reason)}")
-    if settings := " ".join(allowed_by):
-        table.add_row("allowed by", settings)
+    if allowed_by:
+        table.add_row("allowed by", allowed_by)
     for flag in verdict.flags:
         table.add_row("flag", f"{flag}: {describe(flag)}")
     if verdict.own_kernel:

@@ -231,6 +231,19 @@ def test_refusal_when_a_rule_causes_it_names_all_settings_and_the_measured_speed
     assert "0.000x" in output.out and "measuring what the rules refuse" in output.err
 
 
+def test_refusal_when_no_rule_allows_the_candidate_names_the_reason_that_is_left(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "160")
+    gelu = PROBLEM.replace("torch.relu(x) * 2 + 1", "torch.nn.functional.gelu(x, approximate='tanh')")
+    (folder / "gelu.py").write_text(gelu)
+    exact = gelu.replace("class Model(", "class ModelNew(").replace(", approximate='tanh'", "")
+    (folder / "exact.py").write_text(exact)
+    assert main(["evaluate", "exact.py", "--problem", "gelu.py", *QUICK]) == 0
+    output = capsys.readouterr().out
+    left = "nothing: with evaluation.rules.precision=tf32 it is refused for tolerance_exploit"
+    assert "precision_downgrade" in output and left in output, output
+
+
 def test_files_when_their_encodings_and_names_are_odd_are_read(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     (folder / "[my] problem, v=2 (copy).py").write_bytes(b"\xef\xbb\xbf" + PROBLEM.encode())
