@@ -186,18 +186,24 @@ def evaluate_file(
     with _displayed(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
     laxer = allowing(config.rules, verdict.reasons)
-    allowed_by = " ".join(laxer.differences(config.rules)) if laxer is not None else ""
+    settings: tuple[str, ...] = laxer.differences(config.rules) if laxer is not None else ()
+    remaining: tuple[str, ...] = ()
     if verdict.kind == "policy" and not verdict.degenerate:
         with _displayed(console, "measuring what the rules refuse", as_json):
-            verdict, allowed_by = _measured_all_the_same(verdict, problem_object, code, config, first)
+            verdict, settings, remaining = _measured_all_the_same(verdict, problem_object, code, config, first)
     if not as_json:
-        console.print(verdict_table(verdict, allowed_by))
+        console.print(verdict_table(verdict, settings, remaining))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
     if verdict.accepted:  # there is no speedup of a candidate that is wrong
         for row in _other_baselines(problem_object, code, config, others, console, as_json):
             rows.append(row)
     if as_json:
-        report = {"verdict": verdict.status, **verdict.to_dict(), "against": first}
+        report = {
+            "verdict": verdict.status,
+            **verdict.to_dict(),
+            "allowed_by": [] if remaining else settings,
+            "against": first,
+        }
         print(json.dumps({**report, "baselines": [asdict(row) for row in rows]}))
     elif rows:
         left = [name for name in BASELINES if name not in {row.baseline for row in rows}]
@@ -214,21 +220,22 @@ def fails(verdict: Verdict, fail_on: str | None) -> bool:
 
 def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
-) -> tuple[Verdict, str]:
+) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
     """Return a refusal by a rule with what is measured where rules allow it, and the settings of those rules; as it is
-    where no rules do, with the reason that is left.
+    where no rules do, with settings and the reasons that remain with them.
     """
-    laxer, last, settings = allowing(config.rules, verdict.reasons), verdict, ""
+    laxer, last = allowing(config.rules, verdict.reasons), verdict
+    settings: tuple[str, ...] = ()
     for _ in range(_MOST_RULES):
         if laxer is None or last.kind != "policy":
             break
-        settings = " ".join(laxer.differences(config.rules))
+        settings = laxer.differences(config.rules)
         last = _verdict(problem, code, replace(config, rules=laxer), against)
         if last.accepted:
             names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
-            return replace(verdict, **{name: getattr(last, name) for name in names}), settings
+            return replace(verdict, **{name: getattr(last, name) for name in names}), settings, ()
         laxer = allowing(laxer, last.reasons)
-    return verdict, f"nothing: with {settings} it is refused for {', '.join(last.reasons)}" if settings else ""
+    return verdict, settings, last.reasons
 
 
 def _other_baselines(

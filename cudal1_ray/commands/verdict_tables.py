@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -44,9 +44,12 @@ class BaselineRow:
         return cls(baseline, *times, verdict.speedup, verdict.speedup_low, verdict.speedup_high)
 
 
-def verdict_table(verdict: Verdict, allowed_by: str = "") -> Table:
-    """Return a verdict as a table for a reader: the decision first, then what it was made of. `allowed_by`: the
-    settings with which the rules would allow it.
+def verdict_table(verdict: Verdict, settings: Iterable[str] = (), remaining: Iterable[str] = ()) -> Table:
+    """Return a verdict as a table for a reader: the decision first, then what it was made of.
+
+    Args:
+        settings: with which the rules that refuse it would not.
+        remaining: reasons for which it would be refused all the same.
     """
     table = Table(show_header=False, box=None, padding=(0, 2))
     colour = "green" if verdict.accepted else "red"
@@ -55,8 +58,9 @@ def verdict_table(verdict: Verdict, allowed_by: str = "") -> Table:
         table.add_row("kind", VOID if is_void(verdict) else KINDS[verdict.kind])
     for reason in verdict.reasons:
         table.add_row("reason", f"{reason}: {describe(reason)}")
-    if allowed_by:
-        table.add_row("allowed by", allowed_by)
+    if laxer := " ".join(settings):
+        refused = ", ".join(remaining)
+        table.add_row("allowed by", f"nothing: with {laxer} it is refused for {refused}" if refused else laxer)
     for flag in verdict.flags:
         table.add_row("flag", f"{flag}: {describe(flag)}")
     if verdict.own_kernel:
