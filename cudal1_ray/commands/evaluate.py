@@ -26,7 +26,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.hardware import require_device
-from cudal1_ray.evaluation.rules import allowing
+from cudal1_ray.evaluation.rules import RulesConfig, allowing
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.settings.suggestions import nearest, question
@@ -186,11 +186,11 @@ def evaluate_file(
     with _displayed(console, f"measuring against {first}", as_json):
         verdict = _verdict(problem_object, code, config, first)
     laxer = allowing(config.rules, verdict.reasons)
-    settings: tuple[str, ...] = laxer.differences(config.rules) if laxer is not None else ()
     remaining: tuple[str, ...] = ()
     if verdict.kind == "policy" and not verdict.degenerate:
         with _displayed(console, "measuring what the rules refuse", as_json):
-            verdict, settings, remaining = _measured_all_the_same(verdict, problem_object, code, config, first)
+            verdict, laxer, remaining = _measured_all_the_same(verdict, problem_object, code, config, first)
+    settings = laxer.differences(config.rules) if laxer is not None else ()
     if not as_json:
         console.print(verdict_table(verdict, settings, remaining))
     rows = [BaselineRow.of(first, verdict)] if verdict.accepted else []
@@ -220,22 +220,20 @@ def fails(verdict: Verdict, fail_on: str | None) -> bool:
 
 def _measured_all_the_same(
     verdict: Verdict, problem: Problem, code: str, config: EvaluationConfig, against: str
-) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
-    """Return a refusal by a rule with what is measured where rules allow it, and the settings of those rules; as it is
-    where no rules do, with settings and the reasons that remain with them.
+) -> tuple[Verdict, RulesConfig | None, tuple[str, ...]]:
+    """Return a refusal by a rule with what is measured where rules allow it, and those rules; as it is where no rules
+    do, with the laxest that were tried and the reasons that remain with them.
     """
-    laxer, last = allowing(config.rules, verdict.reasons), verdict
-    settings: tuple[str, ...] = ()
+    tried, laxer, last = None, allowing(config.rules, verdict.reasons), verdict
     for _ in range(_MOST_RULES):
         if laxer is None or last.kind != "policy":
             break
-        settings = laxer.differences(config.rules)
-        last = _verdict(problem, code, replace(config, rules=laxer), against)
+        tried, last = laxer, _verdict(problem, code, replace(config, rules=laxer), against)
         if last.accepted:
             names = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms", "timed_runs")
-            return replace(verdict, **{name: getattr(last, name) for name in names}), settings, ()
+            return replace(verdict, **{name: getattr(last, name) for name in names}), tried, ()
         laxer = allowing(laxer, last.reasons)
-    return verdict, settings, last.reasons
+    return verdict, tried, last.reasons
 
 
 def _other_baselines(
