@@ -256,7 +256,7 @@ def settle(candidate: TimedContestant) -> None:
     changed = [name for name in changed if name not in COARSER]  # a rule decides on these: see `refuse_by_rules`
     if changed:
         reason = "checker_patch" if "modes" in changed else "global_state_tamper"
-        raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}; remove what does")
+        raise Misbehaviour(reason, f"the candidate changed global state: {', '.join(changed)}; leave it as it is")
     deadline = time.monotonic() + _ENDING_S
     while candidate.handle.watch.family():
         if time.monotonic() > deadline:
