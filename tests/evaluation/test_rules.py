@@ -74,7 +74,7 @@ def test_candidate_when_it_has_other_operations_is_measured(evaluator, name):
 
 def test_default_device_when_a_candidate_sets_it_is_named(evaluator):
     verdict = evaluator.evaluate(problem("chain"), OTHER["in_place"] + "\n\ntorch.set_default_device('cpu')\n")
-    assert verdict.reasons == ("global_state_tamper",) and "state: default_device; remove" in verdict.detail, verdict
+    assert verdict.reasons == ("global_state_tamper",) and "state: default_device; leave" in verdict.detail, verdict
 
 
 HELPER = Problem(
