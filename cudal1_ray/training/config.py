@@ -34,6 +34,9 @@ class SftConfig:
     # Further members of each bundled problem's family, drawn anew for every epoch, with a pair without exemplars for
     # each of their candidates. For a policy made from scratch, which learns the problems by heart otherwise.
     drawn_members: int = bounded(0, least=0)
+    # Problems drawn from a grammar for every epoch, each with one candidate that is right by construction and a pair
+    # without exemplars. For a pretrained policy, which learns from them how a candidate is written.
+    generated_problems: int = bounded(0, least=0)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
 from cudal1_ray.problems import CorpusEntry, MemberDraw, read_corpus
 from cudal1_ray.problems.corpus import measured_elsewhere
+from cudal1_ray.problems.generated import generate
 from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs, one_shot_pairs
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
@@ -170,6 +171,9 @@ def _epoch_sequences(
     for problem_id in members.problem_ids * settings.drawn_members:
         member, candidates = members.draw(problem_id, rng)
         pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
+    for number in range(settings.generated_problems):
+        problem, entry = generate(rng, f"generated-{epoch}-{number}")
+        pairs += one_shot_pairs([problem], [entry], {entry.entry_id: 1.0}, session.prompts)
     tokenizer = session.crew.tokenizer
     sequences = [
         TrainingSequence(

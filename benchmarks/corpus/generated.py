@@ -1,0 +1,87 @@
+"""Check the candidates of generated problems (`sft.generated_problems`), without a GPU and on one.
+
+    PYTHONPATH=.:$TRITON python -m benchmarks.corpus.generated run [--first 0] [--count 100]
+    python -m benchmarks.corpus.generated emit FOLDER [--count 96]
+    cudal1 evaluate --manifest FOLDER/manifest.jsonl --out FOLDER/verdicts.jsonl --device cuda evaluation=cuda_train
+
+`run` needs no GPU: each candidate beside its reference, in double precision, at small sizes, by Triton's interpreter.
+$TRITON is a folder with Triton, as for `benchmarks.corpus.check`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.corpus.check import compare, small_source
+from cudal1_ray.evaluation.screening.static_check import check_static
+from cudal1_ray.problems import CorpusEntry, Problem
+from cudal1_ray.problems.generated import generate
+
+# Sizes at which the interpreter is quick; channels are a multiple of every number of groups.
+SMALL = {
+    "batch_size": 3, "in_features": 12, "out_features": 32, "input_size": 12, "hidden_size": 32, "in_channels": 3,
+    "out_channels": 16, "height": 9, "width": 7, "depth": 5, "dim": 70, "dim1": 13, "dim2": 37, "features": 11,
+    "num_groups": 4, "kernel_size": 3,
+}  # fmt: skip
+
+
+def draws(first: int, count: int) -> Iterator[tuple[Problem, CorpusEntry]]:
+    """Yield generated problems with their candidates, each drawn with its number as seed."""
+    for number in range(first, first + count):
+        yield generate(np.random.default_rng(number), f"generated-{number}")
+
+
+def run(first: int, count: int) -> int:
+    """Check candidates by Triton's interpreter; return how many are wrong."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    failed = 0
+    for problem, entry in draws(first, count):
+        try:
+            finding = check_static(entry.code).refusal
+            assert finding is None, f"static check: {finding}"
+            with tempfile.TemporaryDirectory() as folder:
+                compare(small_source(problem.source, SMALL), entry.code, problem.problem_id, Path(folder), False)
+        except Exception as error:  # of a candidate's code: anything
+            failed += 1
+            print(f"FAIL {problem.problem_id} {problem.name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+    print(f"{count} candidates, {failed} failed")
+    return failed
+
+
+def emit(folder: Path, first: int, count: int) -> None:
+    """Write problems, candidates and their manifest."""
+    for name in ("problems", "candidates"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for problem, entry in draws(first, count):
+        place = f"problems/{problem.problem_id}.py", f"candidates/{problem.problem_id}.py"
+        (folder / place[0]).write_text(problem.source, encoding="utf-8")
+        (folder / place[1]).write_text(entry.code, encoding="utf-8")
+        rows.append(json.dumps({"id": problem.problem_id, "problem": place[0], "candidate": place[1]}))
+    (folder / "manifest.jsonl").write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("run", "emit"))
+    parser.add_argument("folder", type=Path, nargs="?", help="of the manifest, with emit")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=100)
+    arguments = parser.parse_args()
+    if arguments.mode == "run":
+        return 1 if run(arguments.first, arguments.count) else 0
+    if arguments.folder is None:
+        parser.error("emit: give a folder")
+    emit(arguments.folder, arguments.first, arguments.count)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""Triton kernels of generated candidates: pointwise, over contiguous segments, over channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cudal1_ray.problems.generated.statistics import Pass, Statistic
+from cudal1_ray.problems.generated.steps import Step
+
+NEUTRAL = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
+
+
+@dataclass
+class Kernel:
+    """One kernel under construction.
+
+    Attributes:
+        name: of its function.
+        signature, arguments: parameters, and the expressions that a candidate gives for them.
+        lines: of its body.
+        functions: device functions that it calls.
+    """
+
+    name: str
+    signature: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+
+    def take(self, parameter: str, argument: str) -> None:
+        if parameter not in self.signature:
+            self.signature.append(parameter)
+            self.arguments.append(argument)
+
+    def take_steps(self, steps: Sequence[Step]) -> None:
+        """Take the parameters and functions of the steps; `x` and further inputs come first."""
+        for step in steps:
+            for name, value in (*step.per_channel, *step.single):
+                self.take(f"{name}_ptr", value)
+        for step in steps:
+            for name, value in step.scalars:
+                self.take(name, value)
+            if step.function and step.function not in self.functions:
+                self.functions.append(step.function)
+
+    def text(self) -> str:
+        """Return the kernel's source."""
+        parameters = ", ".join([*self.signature, "BLOCK: tl.constexpr"])
+        body = "\n".join(f"    {line}" for line in self.lines)
+        return f"@triton.jit\ndef {self.name}({parameters}):\n{body}\n"
+
+
+def loads_of(steps: Sequence[Step], channel: str, mask: str) -> list[str]:
+    """Return the lines that load the parameters of the steps.
+
+    Args:
+        channel: expression of the channel.
+        mask: of the load, where the channel is a vector.
+    """
+    lines = []
+    for step in steps:
+        for name, _ in step.single:
+            lines.append(f"{name} = tl.load({name}_ptr)")
+        for name, _ in step.per_channel:
+            lines.append(f"{name} = tl.load({name}_ptr + {channel}{f', mask={mask}' if mask else ''})")
+    return list(dict.fromkeys(lines))
+
+
+def statistic_in_segment(statistic: Statistic, load: Sequence[str], count: str, store: Sequence[str]) -> list[str]:
+    """Return the lines of a kernel whose program walks over one contiguous segment, once for each pass.
+
+    Args:
+        load: lines that give `x` of the elements `at`.
+        count: the number of elements.
+        store: lines that end it: of each element, or of the one value.
+    """
+    lines: list[str] = []
+    loop = f"for start in range(0, {count}, BLOCK):"
+    inner = ["at = start + tl.arange(0, BLOCK)", f"mask = at < {count}", *load]
+    for each in statistic.passes:
+        extreme = each.kind != "sum"
+        first = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)" if extreme else "tl.zeros([BLOCK], tl.float32)"
+        of_lane = f"{each.name}_of_lane"
+        lines += [f"{of_lane} = {first}", loop, *_indented(inner)]
+        value = f"tl.where(mask, {each.element}, {NEUTRAL[each.kind]})"
+        update = f"tl.{each.kind}imum({of_lane}, {value})" if extreme else f"{of_lane} + {value}"
+        lines += _indented([f"{of_lane} = {update}"])
+        lines += [f"{each.name} = tl.{each.kind}({of_lane}, 0)", *_after(each, count)]
+    result = f"x = {statistic.result}".replace("{n}", count)
+    if statistic.reduces:
+        return [*lines, result, *store]
+    return [*lines, loop, *_indented([*inner, result, *store])]
+
+
+def statistic_at_once(statistic: Statistic, load: Sequence[str], count: str, store: Sequence[str]) -> list[str]:
+    """Return the lines of a kernel whose program holds its whole segment: one load, whatever the passes."""
+    lines = ["at = tl.arange(0, BLOCK)", f"mask = at < {count}", *load]
+    for each in statistic.passes:
+        lines.append(f"{each.name} = tl.{each.kind}(tl.where(mask, {each.element}, {NEUTRAL[each.kind]}), 0)")
+        lines += _after(each, count)
+    return [*lines, f"x = {statistic.result}".replace("{n}", count), *store]
+
+
+def statistic_over_channels(statistic: Statistic, load: Sequence[str], store: Sequence[str]) -> list[str]:
+    """Return the lines of a kernel whose lanes each walk over all channels of one position."""
+    lines: list[str] = []
+    loop = "for channel in range(0, channels):"
+    for each in statistic.passes:
+        extreme = each.kind != "sum"
+        first = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)" if extreme else "tl.zeros([BLOCK], tl.float32)"
+        update = f"tl.{each.kind}imum({each.name}, {each.element})" if extreme else f"{each.name} + {each.element}"
+        lines += [f"{each.name} = {first}", loop, *_indented([*load, f"{each.name} = {update}"])]
+        lines += _after(each, "channels")
+    result = f"x = {statistic.result}".replace("{n}", "channels")
+    if statistic.reduces:
+        return [*lines, result, *store]
+    return [*lines, loop, *_indented([*load, result, *store])]
+
+
+def _after(each: Pass, count: str) -> list[str]:
+    return [each.after.replace("{n}", count)] if each.after else []
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
