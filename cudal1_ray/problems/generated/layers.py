@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cudal1_ray.problems.generated.steps import Names, one_of
+from cudal1_ray.problems.generated.steps import FreshNames, one_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,17 +16,18 @@ class Layer:
     """The first part of a module, which a candidate leaves to the library.
 
     Attributes:
-        word: in the problem's name; empty for none.
-        kind: "gemm", "conv" or "" for none, by which problems are told apart.
-        attribute: of the module.
+        word: in the problem's name; empty where there is no layer.
+        kind: "gemm", "conv", or empty where there is no layer.
+        attribute: of the module that holds the layer; "weight" for a product with a parameter.
         arguments: of the constructor, name -> value as text.
         state: lines of the constructor.
         forward: the line of the reference.
-        without_bias: an expression of the product without the library's bias, which a kernel adds; empty: none is made.
-        channels: the argument with the number of channels; empty: none.
+        without_bias: an expression of the result before its bias is added; empty where a kernel never adds it.
+        channels: the argument with the number of channels or features; empty where there is no layer.
         dims: dimensions of the result.
-        sizes: names of the file that are no arguments -> values.
+        sizes: constants of the file that are no arguments, name -> value as text.
         inputs: their shapes, as text.
+        names: those that the problem has.
     """
 
     word: str
@@ -40,7 +41,7 @@ class Layer:
     dims: int
     sizes: tuple[tuple[str, str], ...]
     inputs: tuple[str, ...]
-    names: Names = field(default_factory=Names)
+    names: FreshNames = field(default_factory=FreshNames)
 
 
 def draw_gemm(rng: np.random.Generator) -> Layer:
@@ -51,7 +52,7 @@ def draw_gemm(rng: np.random.Generator) -> Layer:
     batch = (("batch_size", str(one_of((256, 512, 1024, 2048), rng))),)
     inputs = (f"batch_size, {before}",)
     word = "Gemm" if attribute == "gemm" else "Matmul"
-    names = Names(attribute, before, after, "weight", "x", "channels", "batch")
+    names = FreshNames(attribute, before, after, "weight", "x", "channels", "batch")
     if rng.random() < 0.12:
         state = (f"self.weight = nn.Parameter(torch.randn({after}, {before}))",)
         forward = one_of(("x = torch.matmul(x, self.weight.T)", "x = x @ self.weight.T"), rng)
@@ -90,7 +91,7 @@ def draw_convolution(rng: np.random.Generator) -> Layer:
     axes = ("height", "width") if space == 2 else ("depth", "height", "width")
     sizes = (("batch_size", str(one_of((8, 16, 32), rng))), *((axis, str(side)) for axis in axes))
     inputs = (f"batch_size, in_channels, {', '.join(axes)}",)
-    names = Names(attribute, *(name for name, _ in arguments), *axes, "x", "channels", "batch", "plane")
+    names = FreshNames(attribute, *(name for name, _ in arguments), *axes, "x", "channels", "batch", "plane")
     word = f"Conv{'Transpose' if transposed else ''}{space}d"
     folded = f"{function}({called})"
     return Layer(
@@ -107,5 +108,5 @@ def draw_input(rng: np.random.Generator, dims: int) -> Layer:
         4: (("batch_size", (16, 32)), ("features", (32, 64)), ("dim1", (128, 256)), ("dim2", (128, 256))),
     }[dims]
     sizes = tuple((name, str(one_of(options, rng))) for name, options in axes)
-    names = Names(*(name for name, _ in sizes), "x")
+    names = FreshNames(*(name for name, _ in sizes), "x")
     return Layer("", "", "", (), (), "", "", "", dims, sizes, (", ".join(name for name, _ in sizes),), names)

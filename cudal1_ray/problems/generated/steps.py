@@ -49,14 +49,14 @@ class Step:
         word: in the problem's name; empty for a line that is no operation.
         forward: the reference's line.
         kernel: the kernel's line.
-        function: the device function that it calls.
+        function: the device function that it calls; empty for none.
         arguments: of the constructor, name -> value as text.
         state: the reference's lines in the constructor.
-        kept: the lines of them that the candidate has as well, or has in their place.
-        scalars: the kernel's parameters that are numbers -> expression of the candidate.
-        per_channel: those that are tensors with a value for each channel.
-        single: those that are tensors with one value.
-        same_shape: a further input, of the shape of x.
+        kept: the candidate's lines in the constructor.
+        scalars: the kernel's parameters that are numbers, name -> expression of the candidate.
+        per_channel: those that are tensors with a value for each channel, likewise.
+        single: those that are tensors with one value, likewise.
+        same_shape: name of a further input, of the shape of `x`; empty for none.
     """
 
     word: str
@@ -72,7 +72,7 @@ class Step:
     same_shape: str = ""
 
 
-class Names:
+class FreshNames:
     """Gives each thing of a problem a name of its own."""
 
     def __init__(self, *taken: str) -> None:
@@ -89,13 +89,17 @@ class Names:
 
 
 def one_of(options: Sequence[Choice], rng: np.random.Generator) -> Choice:
+    """Draw one of the options, each with the same probability."""
     return options[int(rng.integers(len(options)))]
 
 
-def draw_steps(count: int, names: Names, rng: np.random.Generator, channels: str = "", dims: int = 2) -> list[Step]:
-    """Return the steps of a tail of so many operations.
+def draw_steps(
+    count: int, names: FreshNames, rng: np.random.Generator, channels: str = "", dims: int = 2
+) -> list[Step]:
+    """Draw consecutive pointwise operations; some have an addition of an earlier `x` besides.
 
     Args:
+        count: of the operations.
         names: those that the problem has already.
         channels: the constructor's argument with the number of channels; empty: no parameter per channel.
         dims: dimensions of `x`.
@@ -119,13 +123,14 @@ def draw_steps(count: int, names: Names, rng: np.random.Generator, channels: str
 
 
 def further_input(name: str, rng: np.random.Generator) -> Step:
-    """Return a step with another input of the module."""
+    """Draw arithmetic with another input of the module."""
     word = one_of(("Add", "Multiply", "Subtract"), rng)
     sign = ARITHMETIC[word]
     return Step(f"{word}Input", f"x = x {sign} {name}", f"x = x {sign} {name}", same_shape=name)
 
 
-def _activation(names: Names, rng: np.random.Generator) -> Step:
+def _activation(names: FreshNames, rng: np.random.Generator) -> Step:
+    """Draw an activation: mostly one of the first seven, a module or a function."""
     common = list(ACTIVATIONS)[:7]
     word = one_of(common, rng) if rng.random() < 0.7 else one_of(list(ACTIVATIONS), rng)
     forms, kernel, function = ACTIVATIONS[word]
@@ -136,7 +141,7 @@ def _activation(names: Names, rng: np.random.Generator) -> Step:
     return Step(word, f"x = self.{attribute}(x)", f"x = {kernel}", function, state=(f"self.{attribute} = {form}",))
 
 
-def _bounded(names: Names, rng: np.random.Generator) -> Step:
+def _bounded(names: FreshNames, rng: np.random.Generator) -> Step:
     """Draw an operation with bounds or a slope: each a number in the text, or an argument of the constructor."""
     word = one_of(("LeakyReLU", "Hardtanh", "Clamp", "Clamp", "ClampMin", "ClampMax", "ELU"), rng)
     low, high = f"-{one_of(VALUES, rng)}", one_of(VALUES, rng)
@@ -190,7 +195,7 @@ def _bounded(names: Names, rng: np.random.Generator) -> Step:
     )
 
 
-def _number(names: Names, rng: np.random.Generator) -> Step:
+def _number(names: FreshNames, rng: np.random.Generator) -> Step:
     """Draw arithmetic with a number: in the text, or an argument of the constructor."""
     word = one_of(("Scale", "Multiply", "Add", "Subtract", "Divide"), rng)
     sign, value = ARITHMETIC[word], one_of(VALUES, rng)
@@ -203,7 +208,7 @@ def _number(names: Names, rng: np.random.Generator) -> Step:
     return Step(word, f"{line}self.{name}", line + name, "", ((name, value),), kept, kept, scalars)
 
 
-def _parameter(names: Names, rng: np.random.Generator, channels: str, dims: int) -> Step:
+def _parameter(names: FreshNames, rng: np.random.Generator, channels: str, dims: int) -> Step:
     """Draw arithmetic with a parameter: a value for each channel, or one for all."""
     word = one_of(("BiasAdd", "BiasAdd", "Add", "Multiply", "Scale", "Subtract"), rng)
     sign, name = ARITHMETIC[word], names.take(one_of(NAMES[word], rng))
@@ -215,7 +220,7 @@ def _parameter(names: Names, rng: np.random.Generator, channels: str, dims: int)
     shape = f"({channels},)" if dims == 2 else f"({channels}{', 1' * (dims - 2)})"
     argument = names.take(f"{name}_shape")
     line = f"self.{name} = nn.Parameter(torch.randn({argument}))"
-    arguments = ((argument, shape),)
+    arguments: tuple[tuple[str, str], ...] = ((argument, shape),)
     if rng.random() < 0.4:
         names_of_shape = shape[1:-1].rstrip(",") if dims > 2 else channels
         line, arguments = f"self.{name} = nn.Parameter(torch.randn({names_of_shape}))", ()
@@ -223,7 +228,7 @@ def _parameter(names: Names, rng: np.random.Generator, channels: str, dims: int)
     return Step(word, forward, kernel, "", arguments, (line,), (line,), per_channel=per_channel)
 
 
-def _with_residual(steps: list[Step], names: Names, rng: np.random.Generator) -> list[Step]:
+def _with_residual(steps: list[Step], names: FreshNames, rng: np.random.Generator) -> list[Step]:
     """Return the steps with an addition of `x` as it was before some of them."""
     name = names.take(one_of(("original", "residual", "identity"), rng))
     start = int(rng.integers(len(steps)))
