@@ -17,9 +17,10 @@ class Kernel:
 
     Attributes:
         name: of its function.
-        signature, arguments: parameters, and the expressions that a candidate gives for them.
+        signature: its parameters, without the last one, BLOCK.
+        arguments: the expressions that a candidate gives for them.
         lines: of its body.
-        functions: device functions that it calls.
+        functions: the device functions that it calls.
     """
 
     name: str
@@ -29,12 +30,13 @@ class Kernel:
     functions: list[str] = field(default_factory=list)
 
     def take(self, parameter: str, argument: str) -> None:
+        """Add a parameter unless the kernel has it."""
         if parameter not in self.signature:
             self.signature.append(parameter)
             self.arguments.append(argument)
 
     def take_steps(self, steps: Sequence[Step]) -> None:
-        """Take the parameters and functions of the steps; `x` and further inputs come first."""
+        """Add the parameters and device functions of the steps: tensors first, then numbers."""
         for step in steps:
             for name, value in (*step.per_channel, *step.single):
                 self.take(f"{name}_ptr", value)
@@ -56,7 +58,7 @@ def loads_of(steps: Sequence[Step], channel: str, mask: str) -> list[str]:
 
     Args:
         channel: expression of the channel.
-        mask: of the load, where the channel is a vector.
+        mask: of the loads by a channel that is a vector; empty for a scalar.
     """
     lines = []
     for step in steps:
@@ -67,17 +69,19 @@ def loads_of(steps: Sequence[Step], channel: str, mask: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def statistic_in_segment(statistic: Statistic, load: Sequence[str], count: str, store: Sequence[str]) -> list[str]:
-    """Return the lines of a kernel whose program walks over one contiguous segment, once for each pass.
+def statistic_in_segment(
+    statistic: Statistic, load: Sequence[str], norm: Sequence[str], store: Sequence[str]
+) -> list[str]:
+    """Return the lines of a kernel whose program walks over one segment of `length` elements, once for each pass.
 
     Args:
         load: lines that give `x` of the elements `at`.
-        count: the number of elements.
+        norm: lines that load `weight` and `bias` of an affine norm.
         store: lines that end it: of each element, or of the one value.
     """
     lines: list[str] = []
-    loop = f"for start in range(0, {count}, BLOCK):"
-    inner = ["at = start + tl.arange(0, BLOCK)", f"mask = at < {count}", *load]
+    loop = "for start in range(0, length, BLOCK):"
+    inner = ["at = start + tl.arange(0, BLOCK)", "mask = at < length", *load]
     for each in statistic.passes:
         extreme = each.kind != "sum"
         first = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)" if extreme else "tl.zeros([BLOCK], tl.float32)"
@@ -86,24 +90,26 @@ def statistic_in_segment(statistic: Statistic, load: Sequence[str], count: str, 
         value = f"tl.where(mask, {each.element}, {NEUTRAL[each.kind]})"
         update = f"tl.{each.kind}imum({of_lane}, {value})" if extreme else f"{of_lane} + {value}"
         lines += _indented([f"{of_lane} = {update}"])
-        lines += [f"{each.name} = tl.{each.kind}({of_lane}, 0)", *_after(each, count)]
-    result = f"x = {statistic.result}".replace("{n}", count)
+        lines += [f"{each.name} = tl.{each.kind}({of_lane}, 0)", *_after(each, "length")]
+    result = f"x = {statistic.result}".replace("{n}", "length")
     if statistic.reduces:
         return [*lines, result, *store]
-    return [*lines, loop, *_indented([*inner, result, *store])]
+    return [*lines, loop, *_indented([*inner, *norm, result, *store])]
 
 
-def statistic_at_once(statistic: Statistic, load: Sequence[str], count: str, store: Sequence[str]) -> list[str]:
-    """Return the lines of a kernel whose program holds its whole segment: one load, whatever the passes."""
-    lines = ["at = tl.arange(0, BLOCK)", f"mask = at < {count}", *load]
+def statistic_at_once(
+    statistic: Statistic, load: Sequence[str], norm: Sequence[str], store: Sequence[str]
+) -> list[str]:
+    """Return the lines of a kernel whose program holds its whole segment, loaded once, as `statistic_in_segment`."""
+    lines = ["at = tl.arange(0, BLOCK)", "mask = at < length", *load, *norm]
     for each in statistic.passes:
         lines.append(f"{each.name} = tl.{each.kind}(tl.where(mask, {each.element}, {NEUTRAL[each.kind]}), 0)")
-        lines += _after(each, count)
-    return [*lines, f"x = {statistic.result}".replace("{n}", count), *store]
+        lines += _after(each, "length")
+    return [*lines, f"x = {statistic.result}".replace("{n}", "length"), *store]
 
 
 def statistic_over_channels(statistic: Statistic, load: Sequence[str], store: Sequence[str]) -> list[str]:
-    """Return the lines of a kernel whose lanes each walk over all channels of one position."""
+    """Return the lines of a kernel whose lanes each walk over all channels of one position, once for each pass."""
     lines: list[str] = []
     loop = "for channel in range(0, channels):"
     for each in statistic.passes:

@@ -1,11 +1,11 @@
-"""The texts of a generated problem: reference, candidate, analysis."""
+"""The texts of a generated problem: reference, candidate, analysis, design."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cudal1_ray.problems.generated.candidates import CHANNELS, EVERYTHING, PLANES, Tail, Written
+from cudal1_ray.problems.generated.candidates import Tail, Written
 from cudal1_ray.problems.generated.layers import Layer
 from cudal1_ray.problems.generated.steps import Step
 from cudal1_ray.problems.generated.triton_functions import TRITON_FUNCTIONS
@@ -19,29 +19,34 @@ class Description:
     """A problem before it is written.
 
     Attributes:
-        kept: layers and norms that come before the tail's steps, or belong to its statistic.
+        name: of the problem: its operations, joined by underscores.
+        layer: what it begins with.
+        tail: what the candidate's kernel computes.
+        kept: a norm between the two that a candidate leaves to the library, or lines that the tail's statistic needs.
         last: a layer after all steps, which a candidate leaves to the library.
-        folded: the kernel's name of the layer's bias where it adds that.
+        folded: name, in the kernel, of the layer's bias that it adds; empty where the library adds it.
     """
 
     name: str
     layer: Layer
     tail: Tail
     kept: tuple[Step, ...]
-    last: tuple[Step, ...]
+    last: Step | None
     folded: str
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        return (*self.kept, *self.tail.steps, *self.last)
+        """Return all steps, in the order of the reference."""
+        return (*self.kept, *self.tail.steps, *([self.last] if self.last else []))
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
-        """Return the constructor's arguments and their values."""
+        """Return the constructor's arguments, (name, value as text)."""
         return [*self.layer.arguments, *(pair for step in self.steps for pair in step.arguments)]
 
     @property
     def inputs(self) -> list[str]:
+        """Return the parameters of `forward`."""
         return ["x", *(step.same_shape for step in self.tail.steps if step.same_shape)]
 
 
@@ -50,11 +55,9 @@ def reference(description: Description, rng: np.random.Generator) -> str:
     layer, tail = description.layer, description.tail
     body = [layer.forward] if layer.forward else []
     body += [step.forward for step in (*description.kept, *tail.before) if step.forward]
-    if tail.statistic is not None:
-        of = tail.statistic
-        forms = {CHANNELS: of.of_channels, PLANES: of.of_planes, EVERYTHING: of.of_everything}
-        body += [forms.get(tail.over, of.of_rows)[0]]
-    body += [step.forward for step in (*tail.after, *description.last)]
+    body += [tail.forward] if tail.forward else []
+    body += [step.forward for step in tail.after]
+    body += [description.last.forward] if description.last else []
     state = [*layer.state, *(line for step in description.steps for line in step.state)]
     words = description.name.replace("_", ", ")
     docstring = f'    """\n    {rng.choice(["Model that performs", "Simple model that computes"])} {words}.\n    """\n'
@@ -87,28 +90,54 @@ def candidate(description: Description, written: Written) -> str:
         first = ["x = x.contiguous()"]
     body = [*first, *written.forward]
     if description.last:
-        body[-1] = description.last[0].forward.replace("x = ", "return ", 1)
-    parts = ["import torch\nimport torch.nn as nn\n" + ("import torch.nn.functional as F\n" if description.folded else "")]
-    parts[0] += "import triton\nimport triton.language as tl\n"
-    parts += [TRITON_FUNCTIONS[name].strip() + "\n" for name in written.kernel.functions]
-    parts += [written.kernel.text()]
+        body[-1] = description.last.forward.replace("x = ", "return ", 1)
+    functional = "import torch.nn.functional as F\n" if description.folded else ""
+    imports = f"import torch\nimport torch.nn as nn\n{functional}import triton\nimport triton.language as tl\n"
+    functions = [TRITON_FUNCTIONS[name].strip() + "\n" for name in written.kernel.functions]
     model = "class ModelNew(nn.Module):\n" + _constructor(description.arguments, state, "super().__init__()")
     model += f"\n    def forward(self, {', '.join(description.inputs)}):\n"
-    return "\n\n".join([*parts, model + "".join(f"        {line}\n" for line in body)])
+    model += "".join(f"        {line}\n" for line in body)
+    return "\n\n".join([imports, *functions, written.kernel.text(), model])
 
 
-def analysis(description: Description, rng: np.random.Generator) -> str:
-    """Return why the reference is slow, and what a kernel saves."""
+def analysis(description: Description, written: Written, rng: np.random.Generator) -> str:
+    """Return why the reference is slow, and what the candidate's kernel saves."""
     tail, layer = description.tail, description.layer
-    passes = sum(bool(step.word) for step in tail.steps) + (len(tail.statistic.passes) if tail.statistic else 0)
+    # A step after a reduction goes over its few results.
+    large = tail.before if tail.statistic and tail.statistic.reduces else tail.steps
+    passes = sum(bool(step.word) for step in large) + bool(tail.statistic)
     of = {"gemm": "the matrix product's output", "conv": "the convolution's output", "": "the input"}[layer.kind]
     library = "The layer itself is best left to the library. " if layer.kind else ""
-    times = "once" if passes == 1 else f"{passes} times"
     read = str(rng.choice(["Memory traffic bounds what follows", "What follows is bound by memory bandwidth"]))
     if not layer.kind:
         read = "Memory bandwidth bounds it"
-    fused = "One kernel that reads each element once and writes the result once replaces all of these passes"
-    return f"{library}{read}: the reference goes over {of} at least {times}, a kernel launch each. {fused}."
+    launches = "a kernel launch each" if passes > 1 else "in a kernel of its own"
+    slow = f"{library}{read}: the reference goes over {of} at least {_times(passes)}, {launches}."
+    replaced = "all of these passes" if passes > 1 else "such a pass"
+    if written.reads == 1:
+        return f"{slow} One kernel that reads each element once and writes the result once replaces {replaced}."
+    return (
+        f"{slow} One kernel replaces {replaced}: it reads each element {_times(written.reads)}, writes the result once "
+        "and keeps everything between in registers."
+    )
+
+
+def design(description: Description, written: Written) -> str:
+    """Return what the candidate does, as numbered sentences."""
+    layer, sentences = description.layer, list(written.design)
+    if layer.kind:
+        own = "`x @ self.weight.T`" if layer.attribute == "weight" else f"`self.{layer.attribute}`"
+        first = f"{own} computes the {'matrix product' if layer.kind == 'gemm' else 'convolution'}"
+        first += " without its bias, which the kernel adds." if description.folded else " with the library."
+        beside = [step.word for step in (*description.kept, *([description.last] if description.last else []))]
+        if words := list(filter(None, beside)):
+            first += f" {' and '.join(words)} {'are' if len(words) > 1 else 'is'} left to the library too."
+        sentences.insert(0, first)
+    return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _constructor(arguments: list[tuple[str, str]], state: list[str], first: str) -> str:
