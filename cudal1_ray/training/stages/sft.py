@@ -11,13 +11,15 @@ from cudal1_ray.learning import TrainingSequence, encode_completion
 from cudal1_ray.problems import CorpusEntry, MemberDraw, read_corpus
 from cudal1_ray.problems.corpus import measured_elsewhere
 from cudal1_ray.problems.generated import generate
-from cudal1_ray.prompting import PromptTooLong, answer_of, build_sft_pairs, one_shot_pairs
+from cudal1_ray.prompting import PromptTooLong, SftPair, answer_of, build_sft_pairs, one_shot_pairs
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.verdict_collector import VerdictCollector
 from cudal1_ray.wording import counted
 
 STAGE = "sft"
+# Problems that are generated for one pair before the token budgets count as too small for any.
+GENERATED_DRAWS = 50
 
 
 def run_sft(session: Session) -> None:
@@ -171,9 +173,7 @@ def _epoch_sequences(
     for problem_id in members.problem_ids * settings.drawn_members:
         member, candidates = members.draw(problem_id, rng)
         pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
-    for number in range(settings.generated_problems):
-        problem, entry = generate(rng, f"generated-{epoch}-{number}")
-        pairs += one_shot_pairs([problem], [entry], {entry.entry_id: 1.0}, session.prompts)
+    pairs += [_generated_pair(session, f"generated-{epoch}-{n}", rng) for n in range(settings.generated_problems)]
     tokenizer = session.crew.tokenizer
     sequences = [
         TrainingSequence(
@@ -183,6 +183,28 @@ def _epoch_sequences(
         for pair in pairs
     ]
     return group_by_length(sequences, settings.batch_sequences, rng)
+
+
+def _generated_pair(session: Session, identity: str, rng: np.random.Generator) -> SftPair:
+    """Return a pair of a generated problem that fits the token budgets.
+
+    Raises:
+        UserError: none of several fits.
+    """
+    prompting, tokenizer = session.config.prompting, session.crew.tokenizer
+    for _ in range(GENERATED_DRAWS):
+        problem, entry = generate(rng, identity)
+        try:
+            (pair,) = one_shot_pairs([problem], [entry], {entry.entry_id: 1.0}, session.prompts)
+        except PromptTooLong:
+            continue
+        if len(encode_completion(tokenizer, pair.answer)) <= prompting.max_completion_tokens:
+            return pair
+    raise UserError(
+        f"sft.generated_problems: none of {GENERATED_DRAWS} problems fits "
+        f"prompting.max_prompt_tokens={prompting.max_prompt_tokens} and "
+        f"prompting.max_completion_tokens={prompting.max_completion_tokens}"
+    )
 
 
 def group_by_length(
