@@ -22,6 +22,7 @@ import psutil
 from cudal1_ray.config import load_config
 from cudal1_ray.problems import load_problems
 from cudal1_ray.rollout.config import RolloutConfig
+from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import vllm_environment
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.training.preparation import prepare_run
@@ -167,7 +168,7 @@ def start_vllm(policy: Path, overrides: list[str]) -> Server:
 
 
 def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
-    """Return `rollout.vllm_arguments.engine_arguments` as flags."""
+    """Return `rollout.vllm_arguments.engine_arguments` and `rollout.vllm_compilation` as flags."""
     on_cpu = config.device == "cpu"
     batched = max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0)
     flags = ["--model", str(policy), "--dtype", config.dtype, "--seed", str(config.seed), "--generation-config", "vllm"]
@@ -176,6 +177,8 @@ def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
     flags += ["--no-enable-chunked-prefill" if on_cpu else "--enable-chunked-prefill"]
     flags += ["--enable-prefix-caching" if config.enable_prefix_caching else "--no-enable-prefix-caching"]
     flags += ["--enforce-eager"] if config.enforce_eager else []
+    for name, settings in compilation_arguments(config).items():
+        flags += [f"--{name.replace('_', '-')}", json.dumps(settings)]
     flags += ["--block-size", str(config.block_size)] if config.block_size else []
     if config.kv_cache_gib is not None:
         flags += ["--kv-cache-memory-bytes", str(int(config.kv_cache_gib * GIB))]

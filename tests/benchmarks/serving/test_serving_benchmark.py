@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks.serving.common import engine_flags, settings_of
+from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.serving import load_serving_config
 
 # A policy and an evaluator that share a GPU.
@@ -19,4 +22,8 @@ def test_engine_when_both_servers_are_started_has_the_settings_of_ours(tmp_path,
     flags = engine_flags(config.rollout, tmp_path)
     assert flags[flags.index("--max-model-len") + 1] == str(config.rollout.max_model_len)
     assert ("--kv-cache-memory-bytes" in flags) == (config.rollout.kv_cache_gib is not None)
+    compilation = compilation_arguments(config.rollout).get("compilation_config")
+    assert ("--compilation-config" in flags) == (compilation is not None)
+    if compilation is not None:
+        assert json.loads(flags[flags.index("--compilation-config") + 1]) == compilation
     assert config.policy.path == str(tmp_path)
