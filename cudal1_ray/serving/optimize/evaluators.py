@@ -14,7 +14,7 @@ from cudal1_ray.analysis import describe_environment
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.baselines import check_baseline
 from cudal1_ray.evaluation.pool import EvaluatorPool
-from cudal1_ray.evaluation.rules import SameOperations
+from cudal1_ray.evaluation.rules import OwnKernel, SameOperations
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
 from cudal1_ray.uncollected import imported_to_stay
@@ -50,7 +50,8 @@ class Evaluators:
         config, timing = copy.deepcopy(self._config), self._config.timing
         config.against = "eager"
         config.check = replace(config.check, static_gate=False, trials=1, distributions=[], shape_trials=0)
-        config.rules = replace(config.rules, same_operations=SameOperations.measure)
+        # What a candidate owes beside the module, the module does not owe beside itself.
+        config.rules = replace(config.rules, same_operations=SameOperations.measure, own_kernel=OwnKernel.any)
         config.timing = replace(
             timing, budget_s=0.1, min_pairs=3, max_pairs=3, contestants=1, remeasure_above=0.0, remeasure_over_best=0.0
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.rules import OwnKernel
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig
 from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig, render_answer
@@ -195,3 +197,9 @@ def test_module_when_it_cannot_be_measured_is_at_fault_before_anything_is_writte
     with pytest.raises(ModuleFault, match=message):
         run(played, ExemplarBuffer.open(tmp_path), problem=broken, before=())
     assert not played.prompts
+
+
+def test_module_when_candidates_need_a_kernel_of_their_own_needs_none(evaluators, monkeypatch):
+    required = replace(evaluators._config.rules, own_kernel=OwnKernel.required)
+    monkeypatch.setattr(evaluators._config, "rules", required)
+    assert evaluators.check(PROBLEM).accepted
