@@ -27,7 +27,7 @@ from cudal1_ray.evaluation.screening.construction import Screening
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.evaluation.sharing.cores import shared_cores
 from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
-from cudal1_ray.evaluation.sharing.shortage import others_may_have_it
+from cudal1_ray.evaluation.sharing.shortage import is_shortage, others_may_have_it
 from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.problems import Problem
@@ -112,6 +112,8 @@ class Evaluator(Closable):
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{os.path.basename(where.filename)}:{where.lineno}"
                 trouble = f"a fault of the evaluator's own, to be reported: {type(error).__name__} in {place}: {error}"
+                if is_shortage(error):
+                    trouble = f"{self.config.device} has no memory left for the evaluator; end what else uses it"
                 self._problems.forget(problem)
                 break
         return Verdict.rejected(problem.problem_id, "evaluator_error", trouble)
@@ -150,8 +152,9 @@ class Evaluator(Closable):
                 self._problems.forget_fault(problem)
             except NeedsRoom:
                 break
-            except torch.OutOfMemoryError:  # raised in this process: comparing outputs needs memory too
-                pass
+            except RuntimeError as error:  # raised in this process: comparing outputs needs memory too
+                if not is_shortage(error):
+                    raise
             self._give_memory_back(0)
             self._problems.give_up_references(all_of_them=True)
             time.sleep(_PAUSE_S)

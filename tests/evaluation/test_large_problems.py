@@ -181,13 +181,21 @@ def test_shortage_when_other_processes_caused_it_differs_from_exceeded_limits(re
     assert others_may_have_it(Verdict.rejected("p", reason, detail)) == others
 
 
+IN_THIS_PROCESS = (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUDA error: out of memory\nSearch for"))
+
+
+@pytest.mark.parametrize("raised", [None, *IN_THIS_PROCESS], ids=["candidate", "torch", "CUDA"])
 @pytest.mark.parametrize(("short", "tried"), [(0, [False]), (1, [False, False]), (2, [False, False, True])])
-def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(tmp_path, monkeypatch, short, tried):
+def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(
+    tmp_path, monkeypatch, short, tried, raised
+):
     had_room: list[bool] = []
 
     def attempt(problem, *_, has_room):
         had_room.append(has_room)
         full = len(had_room) <= short
+        if full and raised is not None:
+            raise raised
         return Verdict.rejected(problem.problem_id, "memory_limit" if full else "wrong_output", "")
 
     monkeypatch.setattr(evaluator_module, "_PAUSE_S", 0.0)
@@ -197,6 +205,18 @@ def test_evaluation_when_the_gpu_is_full_is_tried_beside_others_before_it_waits(
         evaluator.config.device = "cuda"
         verdict = evaluator._with_room_if_needed(large(), lambda session: None)
     assert verdict.reasons == ("wrong_output",) and had_room == tried
+
+
+@pytest.mark.parametrize("raised", IN_THIS_PROCESS, ids=["torch", "CUDA"])
+def test_evaluation_when_the_gpu_stays_full_tells_what_to_do(monkeypatch, raised):
+    def attempt(*_, **__):
+        raise raised
+
+    with Evaluator(quick_config()) as evaluator:
+        monkeypatch.setattr(evaluator, "_attempt", attempt)
+        verdict = evaluator.evaluate(large(), HONEST)
+    assert verdict.reasons == ("evaluator_error",)
+    assert verdict.detail == "cpu has no memory left for the evaluator; end what else uses it"
 
 
 SHORT = "(_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory'))"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import torch
+
 from cudal1_ray.evaluation.verdict import Verdict
 
 # Words that report a shortage of memory: torch's, those of CUDA's libraries, and Linux's signal.
@@ -16,6 +18,15 @@ _WANTED, _HELD, _ALLOWED = (
     re.compile(words)
     for words in (f"Tried to allocate {_SIZE}", f"{_SIZE} is allocated by PyTorch", f"{_SIZE} allowed")
 )
+
+
+def is_shortage(error: Exception) -> bool:
+    """Return whether an error of this process reports that the device has no memory left. Where CUDA finds none for its
+    own needs, such as a context, torch does not raise its OutOfMemoryError.
+    """
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "CUDA error: out of memory" in str(error)
+    )
 
 
 def others_may_have_it(verdict: Verdict) -> bool:
