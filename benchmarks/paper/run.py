@@ -94,27 +94,37 @@ class Table:
         Args:
             gpu: that the processes see, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.
         """
-        run = self.folder(arm, seed)
-        if is_done(run, arm):
+        return self._next(arm, seed, gpu) and (is_done(self.folder(arm, seed), arm) or self._next(arm, seed, gpu))
+
+    def _next(self, arm: str, seed: int, gpu: str) -> bool:
+        """Train an arm, or assess one that is trained; return whether that ended well."""
+        if is_done(self.folder(arm, seed), arm):
             return True
-        if self.arms[arm].stage and not self.trained(arm, seed) and not self._train(arm, seed, gpu):
-            return False
+        if self.arms[arm].stage and not self.trained(arm, seed):
+            return self._train(arm, seed, gpu)
         return self._assess(arm, seed, gpu)
 
     def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
-        An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
-        begin, what others wait for comes first, then what has to be trained, which takes longer than an assessment.
-        What still runs when the time is up is stopped.
+        An arm waits for the policy that it starts from, and for another arm in the same folder. With several GPUs an
+        assessment is a run of its own. Of those that can begin, what others wait for comes first, then what has to be
+        trained, which takes longer than an assessment, with exemplars before without. What still runs when the time is
+        up is stopped.
         """
-        left, tried = list(pairs), set()
+        left: list[tuple[int, str]] = list(pairs)
+        tried: set[tuple[int, str, bool]] = set()
+        run = self._next if len(gpus) > 1 else self.run
         waited_for = {(seed, self.needed(arm)) for seed, arm in left}
         cores = dict(zip(gpus, shares(os.sched_getaffinity(0), len(gpus)), strict=True))
         running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
 
-        def order(pair: tuple[int, str]) -> tuple[bool, bool]:
-            return self.trained(pair[1], pair[0]), pair not in waited_for
+        def order(pair: tuple[int, str]) -> tuple[bool, bool, bool]:
+            return self.trained(pair[1], pair[0]), pair not in waited_for, not self.arms[pair[1]].shows_exemplars
+
+        def on(gpu: str, arm: str, seed: int) -> bool:
+            os.sched_setaffinity(0, cores[gpu])  # of this thread, and of the processes that it starts
+            return run(arm, seed, gpu)
 
         with ThreadPoolExecutor(len(gpus)) as pool:
             try:
@@ -122,13 +132,13 @@ class Table:
                     busy = {self.folder(arm, seed).resolve() for (seed, arm), _ in running.values()}
                     free = [gpu for gpu in gpus if gpu not in {of for _, of in running.values()}]
                     for seed, arm in sorted(left, key=order):
-                        if not free or (seed, arm) in tried or self.folder(arm, seed).resolve() in busy:
+                        attempt = (seed, arm, self.trained(arm, seed))
+                        if not free or attempt in tried or self.folder(arm, seed).resolve() in busy:
                             continue
                         if not (needed := self.needed(arm)) or self.trained(needed, seed):
                             gpu = free.pop(0)
-                            future = pool.submit(self._run_on, cores[gpu], arm, seed, gpu)
-                            running[future] = ((seed, arm), gpu)
-                            tried.add((seed, arm))
+                            running[pool.submit(on, gpu, arm, seed)] = ((seed, arm), gpu)
+                            tried.add(attempt)
                             busy.add(self.folder(arm, seed).resolve())
                     if not running:
                         return left
@@ -136,16 +146,11 @@ class Table:
                     if not done:
                         self.runner.stop()
                     for future in done:
-                        pair, _ = running.pop(future)
-                        if future.result():
-                            left.remove(pair)
+                        (seed, arm), _ = running.pop(future)
+                        if future.result() and is_done(self.folder(arm, seed), arm):
+                            left.remove((seed, arm))
             finally:
                 self.runner.stop()
-
-    def _run_on(self, cores: set[int], arm: str, seed: int, gpu: str) -> bool:
-        """Do as `run`, in a thread whose processes have these cores."""
-        os.sched_setaffinity(0, cores)  # of this thread
-        return self.run(arm, seed, gpu)
 
     def trained(self, arm: str, seed: int) -> bool:
         """Return whether the policy of an arm is there."""

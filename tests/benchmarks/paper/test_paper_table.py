@@ -294,6 +294,29 @@ def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_st
     assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
 
 
+def test_arms_when_there_are_several_gpus_are_assessed_after_what_has_to_be_trained(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
+    both = threading.Barrier(2, timeout=60)
+
+    def process(name, command, gpu):
+        started.append((name, command[0]))
+        if command[0] == "train":
+            stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
+            (tmp_path / name / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
+            if stage == "sft":
+                both.wait()
+        return 0, ""
+
+    monkeypatch.setattr(runner, "_process", process)
+    pairs = arms.todo(["grpo", "bucket"], [1, 2], table.arms)
+    assert table.run_all(pairs, ["0", "1"]) == []
+    assert [what for _, what in started[:7]] == ["train"] * 6 + ["assess"]
+    assert [{name for name, _ in started[n : n + 2]} for n in (0, 2, 4)] == [
+        {f"seed-{seed}-{arm}" for seed in (1, 2)} for arm in ("stage1", "bucket", "grpo")
+    ]
+
+
 def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
     runner = Runner(tmp_path, time.monotonic(), OF_BUNDLED, Console(quiet=True))
     table, stopped = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), threading.Event()
