@@ -26,9 +26,9 @@ from cudal1_ray.problems.generated import generate
 
 # Sizes at which the interpreter is quick; channels are a multiple of every number of groups.
 SMALL = {
-    "batch_size": 3, "in_features": 12, "out_features": 32, "input_size": 12, "hidden_size": 32, "in_channels": 3,
-    "out_channels": 16, "height": 9, "width": 7, "depth": 5, "dim": 70, "dim1": 13, "dim2": 37, "features": 11,
-    "num_groups": 4, "kernel_size": 3,
+    "batch_size": 3, "in_features": 12, "out_features": 32, "input_size": 12, "hidden_size": 32, "in_channels": 4,
+    "out_channels": 16, "height": 9, "width": 7, "depth": 5, "length": 23, "dim": 70, "dim1": 13, "dim2": 37,
+    "features": 11, "num_groups": 4, "kernel_size": 3,
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cudal1_ray.problems.corpus import CorpusEntry
 from cudal1_ray.problems.generated.candidates import Tail, in_segments, over_channels, over_everything, pointwise
+from cudal1_ray.problems.generated.convolutions import convolution_pair
 from cudal1_ray.problems.generated.held_out import is_held_out
 from cudal1_ray.problems.generated.layers import Layer, draw_convolution, draw_gemm, draw_input
 from cudal1_ray.problems.generated.statistics import (
@@ -34,6 +35,9 @@ from cudal1_ray.problems.problem import Problem
 if TYPE_CHECKING:
     import numpy as np
 
+# Share of problems of a convolution alone.
+_CONVOLUTIONS = 0.1
+
 
 def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEntry]:
     """Return a problem and a right candidate for it, which no evaluator has measured.
@@ -41,6 +45,8 @@ def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEn
     Args:
         identity: the problem's id, from which the candidate's follows.
     """
+    if rng.random() < _CONVOLUTIONS:
+        return convolution_pair(rng, identity)
     while True:
         layer, tail, kept = _draw(rng)
         pooled = layer.kind == "conv" and tail.statistic is None and rng.random() < 0.15

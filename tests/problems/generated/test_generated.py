@@ -38,6 +38,7 @@ HELD_OUT = (
     f"{PRODUCT}_{ADD}_ReLU",
     f"{PRODUCT}_Divide_GELU",
     f"{PRODUCT}_GELU_Softmax",
+    "(Conv2d|ConvTranspose1d)(_(stride|padding|output_padding|dilation|grouped))*",
     "Conv2d_InstanceNorm_Divide",
     "Conv3d_GroupNorm_Mean",
     "ConvTranspose3d_Softmax_Sigmoid",
@@ -80,6 +81,16 @@ def test_generated_candidate_when_read_has_a_kernel_and_the_arguments_of_its_ref
         for name in ("__init__", "forward"):
             assert ast.dump(reference[name].args) == ast.dump(candidate[name].args), problem.problem_id
         assert entry.problem_id == problem.problem_id and "@triton.jit" in entry.code
+
+
+def test_generated_convolution_when_alone_is_computed_by_the_candidates_own_kernel():
+    alone = [
+        (problem, entry) for problem, entry in PAIRS if re.search(r"return self\.\w+\(x\)\n\n\n[a-z]", problem.source)
+    ]
+    kinds = {problem.name.split("_")[0] for problem, _ in alone}
+    assert len(alone) > 0.05 * len(PAIRS) and kinds == {"Conv1d", "Conv3d", "ConvTranspose2d", "ConvTranspose3d"}
+    for problem, entry in alone:
+        assert not re.search(r"self\.\w+\(x\)|F\.conv", entry.code), problem.problem_id
 
 
 def test_generated_candidate_when_described_has_numbered_sentences():
