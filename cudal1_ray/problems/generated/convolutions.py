@@ -17,7 +17,8 @@ from cudal1_ray.problems.problem import Problem
 if TYPE_CHECKING:
     import numpy as np
 
-KINDS = ((1, False), (3, False), (2, True), (3, True))  # dimensions, whether it is transposed
+# Dimensions of each kind that is drawn, and whether it is transposed.
+KINDS = ((1, False), (3, False), (2, True), (3, True))
 AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 SIDES = {1: (16384, 65536), 2: (64, 128, 256), 3: (16, 24, 32)}
 # Output positions and channels of one program: 32 sums in each thread.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 # Operations that differ in a word, a constant or a sign alone. A clamp at 0 is a ReLU.
-_SAME = {
+_ALIKE = {
     "Gemm": "Matmul", "BiasAdd": "Add", "AddInput": "Add", "Subtract": "Add", "SubtractInput": "Add",
     "Multiply": "Scale", "MultiplyInput": "Scale", "Divide": "Scale", "Double": "Scale", "Hardtanh": "Clamp",
     "ReLU": "Clamp", "SumNorm": "L1Norm", "Normalize": "L2Norm", "Norm": "L2Norm", "LayerNorm": "InstanceNorm",
@@ -32,7 +32,7 @@ def is_held_out(layer: str, words: Sequence[str]) -> bool:
 
     Args:
         layer: the layer's word; empty where there is none.
-        words: of the operations after it.
+        words: the words of the operations after it.
     """
     return _operations([layer, *words]) in _computed()
 
@@ -43,4 +43,4 @@ def _computed() -> frozenset[tuple[str, ...]]:
 
 
 def _operations(words: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_SAME.get(word, word) for word in words)
+    return tuple(_ALIKE.get(word, word) for word in words)

@@ -16,10 +16,10 @@ class Kernel:
     """One kernel under construction.
 
     Attributes:
-        name: of its function.
+        name: the name of its function.
         signature: its parameters, without the last one, BLOCK.
         arguments: the expressions that a candidate gives for them.
-        lines: of its body.
+        lines: the lines of its body.
         functions: the device functions that it calls.
     """
 
@@ -58,7 +58,7 @@ def loads_of(steps: Sequence[Step], channel: str, mask: str) -> list[str]:
 
     Args:
         channel: expression of the channel.
-        mask: of the loads by a channel that is a vector; empty for a scalar.
+        mask: the mask of loads by a channel that is a vector; empty for a scalar.
     """
     lines = []
     for step in steps:

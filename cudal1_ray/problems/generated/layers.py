@@ -18,8 +18,8 @@ class Layer:
     Attributes:
         word: in the problem's name; empty where there is no layer.
         kind: "gemm", "conv", or empty where there is no layer.
-        attribute: of the module that holds the layer; "weight" for a product with a parameter.
-        arguments: of the constructor, name -> value as text.
+        attribute: the module's attribute that holds the layer; "weight" for a product with a parameter.
+        arguments: the constructor's arguments, name -> value as text.
         state: lines of the constructor.
         forward: the line of the reference.
         without_bias: an expression of the result before its bias is added; empty where a kernel never adds it.

@@ -14,7 +14,7 @@ class Pass:
     """One sum or extreme over the elements.
 
     Attributes:
-        name: of the variable that holds it.
+        name: the variable that holds it.
         kind: "sum", "max" or "min".
         element: an expression of each element `x`.
         after: a line after it; empty for none. {n} is the number of elements.

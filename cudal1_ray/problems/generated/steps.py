@@ -50,7 +50,7 @@ class Step:
         forward: the reference's line.
         kernel: the kernel's line.
         function: the device function that it calls; empty for none.
-        arguments: of the constructor, name -> value as text.
+        arguments: the constructor's arguments, name -> value as text.
         state: the reference's lines in the constructor.
         kept: the candidate's lines in the constructor.
         scalars: the kernel's parameters that are numbers, name -> expression of the candidate.
@@ -99,7 +99,7 @@ def draw_steps(
     """Draw consecutive pointwise operations; some have an addition of an earlier `x` besides.
 
     Args:
-        count: of the operations.
+        count: the number of operations.
         names: those that the problem has already.
         channels: the constructor's argument with the number of channels; empty: no parameter per channel.
         dims: dimensions of `x`.

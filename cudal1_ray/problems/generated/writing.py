@@ -19,7 +19,7 @@ class Description:
     """A problem before it is written.
 
     Attributes:
-        name: of the problem: its operations, joined by underscores.
+        name: the problem's operations, joined by underscores.
         layer: what it begins with.
         tail: what the candidate's kernel computes.
         kept: a norm between the two that a candidate leaves to the library, or lines that the tail's statistic needs.
