@@ -168,7 +168,7 @@ def start_vllm(policy: Path, overrides: list[str]) -> Server:
 
 
 def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
-    """Return `rollout.vllm_arguments.engine_arguments` and `rollout.vllm_compilation` as flags."""
+    """Return `rollout.vllm_arguments.engine_arguments` as flags."""
     on_cpu = config.device == "cpu"
     batched = max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0)
     flags = ["--model", str(policy), "--dtype", config.dtype, "--seed", str(config.seed), "--generation-config", "vllm"]

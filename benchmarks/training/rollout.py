@@ -138,11 +138,9 @@ def _bare_vllm(pipe, rollout: RolloutConfig, policy: str) -> None:
     from vllm import LLM, SamplingParams
 
     from cudal1_ray.rollout.vllm_arguments import engine_arguments
-    from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 
     engine = LLM(
         **engine_arguments(rollout, policy),
-        **compilation_arguments(rollout),
         disable_log_stats=True,
         logprobs_mode="processed_logprobs",
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.rollout.config import RolloutConfig
+from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 
 GIB = 1024**3
 
 
 def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
-    """Return arguments of vLLM's `EngineArgs` and `AsyncEngineArgs`, weight transfer included.
+    """Return arguments of vLLM's `EngineArgs` and `AsyncEngineArgs`, weight transfer and compilation included.
 
     Registers the weight receiver with vLLM. The environment must be set (`vllm_environment`).
     """
@@ -42,6 +43,7 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
         weight_transfer_config=WeightTransferConfig(backend=BACKEND),
         worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
         **optional,
+        **compilation_arguments(config),
     )
 
 

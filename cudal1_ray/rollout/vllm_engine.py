@@ -26,7 +26,6 @@ from cudal1_ray.rollout.types import (
     version_segments,
 )
 from cudal1_ray.rollout.vllm_arguments import engine_arguments, register_architectures
-from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.rollout.weight_transfer import WeightUpdater, run_phase
 from cudal1_ray.uncollected import imported_to_stay, uncollected
@@ -285,7 +284,6 @@ def _build(config: RolloutConfig, model_path: str, adapter: AdapterShape | None)
 
     arguments = EngineArgs(
         **engine_arguments(config, model_path),
-        **compilation_arguments(config),
         **({} if adapter is None else vllm_adapters.engine_arguments(config, model_path, adapter)),
         disable_log_stats=True,
         enable_sleep_mode=config.sleep_mode,

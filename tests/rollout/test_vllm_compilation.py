@@ -27,3 +27,6 @@ def test_compilation_arguments_when_given_to_vllm_are_taken(compiled, mode):
     taken = pytest.importorskip("vllm.config").CompilationConfig(**settings)
     assert taken.cudagraph_capture_sizes == capture_sizes(64) and not taken.cudagraph_specialize_lora
     assert (taken.cudagraph_mode.name if mode else taken.mode) == mode
+    from cudal1_ray.rollout.vllm_arguments import engine_arguments
+
+    assert engine_arguments(config, "policy")["compilation_config"] == settings  # of training and of serving

@@ -22,7 +22,6 @@ from fastapi.responses import JSONResponse
 
 from cudal1_ray.rollout.decoding import end_token_ids
 from cudal1_ray.rollout.vllm_arguments import engine_arguments
-from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.rollout.vllm_environment import applied, vllm_environment
 from cudal1_ray.serving.access.middleware import error_body, log_fault
 from cudal1_ray.serving.config import ServingConfig
@@ -70,7 +69,6 @@ class OpenAIEngine:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             arguments = engine_arguments(self._config.rollout, self.barrier.weights.folder)
-            arguments |= compilation_arguments(self._config.rollout)
             # The name in vLLM's errors and metrics, which is the folder's path where there is none.
             arguments["served_model_name"] = self._config.policy.name
             # Left to vLLM, each structure is checked by a backend that takes it, and built by that of the first one.
