@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.corpus.sources import all_sources
@@ -23,16 +23,26 @@ def emit(table: Path, folder: Path, patterns: Sequence[str] = (), sizes: str = "
     levels = sorted({source.level for source in sources})
     config = ProblemsConfig(source="parquet", path=str(table), levels=levels, split="train", sizes=sizes)
     problems = {problem.problem_id: problem.source for problem in load_problems(config)}
+    sources.sort(key=lambda source: source.problem_id)
+    return write_manifest(folder, ((s.key, s.problem_id, problems[s.problem_id], s.draft.code) for s in sources))
+
+
+def write_manifest(folder: Path, rows: Iterable[tuple[str, str, str, str]]) -> int:
+    """Write problems, candidates and their manifest, and return how many rows it has.
+
+    Args:
+        rows: each a candidate's id, its problem's id, the problem's text and the candidate's.
+    """
     for name in ("problems", "candidates"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    rows = []
-    for source in sorted(sources, key=lambda source: source.problem_id):
-        problem, candidate = f"problems/{source.problem_id}.py", f"candidates/{source.key}.py"
-        (folder / problem).write_text(problems[source.problem_id], encoding="utf-8")
-        (folder / candidate).write_text(source.draft.code, encoding="utf-8")
-        rows.append(json.dumps({"id": source.key, "problem": problem, "candidate": candidate}))
-    (folder / "manifest.jsonl").write_text("".join(row + "\n" for row in rows), encoding="utf-8")
-    return len(rows)
+    lines = []
+    for key, problem_id, source, code in rows:
+        problem, candidate = f"problems/{problem_id}.py", f"candidates/{key}.py"
+        (folder / problem).write_text(source, encoding="utf-8")
+        (folder / candidate).write_text(code, encoding="utf-8")
+        lines.append(json.dumps({"id": key, "problem": problem, "candidate": candidate}) + "\n")
+    (folder / "manifest.jsonl").write_text("".join(lines), encoding="utf-8")
+    return len(lines)
 
 
 def main() -> None:

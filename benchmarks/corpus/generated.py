@@ -11,7 +11,6 @@ $TRITON is a folder with Triton, as for `benchmarks.corpus.check`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.corpus.check import compare, small_source
+from benchmarks.corpus.emit import write_manifest
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.problems import CorpusEntry, Problem
 from cudal1_ray.problems.generated import generate
@@ -55,19 +55,6 @@ def run(first: int, count: int) -> int:
     return failed
 
 
-def emit(folder: Path, first: int, count: int) -> None:
-    """Write problems, candidates and their manifest."""
-    for name in ("problems", "candidates"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    rows = []
-    for problem, entry in draws(first, count):
-        place = f"problems/{problem.problem_id}.py", f"candidates/{problem.problem_id}.py"
-        (folder / place[0]).write_text(problem.source, encoding="utf-8")
-        (folder / place[1]).write_text(entry.code, encoding="utf-8")
-        rows.append(json.dumps({"id": problem.problem_id, "problem": place[0], "candidate": place[1]}))
-    (folder / "manifest.jsonl").write_text("".join(row + "\n" for row in rows), encoding="utf-8")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=("run", "emit"))
@@ -79,7 +66,8 @@ def main() -> int:
         return 1 if run(arguments.first, arguments.count) else 0
     if arguments.folder is None:
         parser.error("emit: give a folder")
-    emit(arguments.folder, arguments.first, arguments.count)
+    pairs = draws(arguments.first, arguments.count)
+    write_manifest(arguments.folder, ((p.problem_id, p.problem_id, p.source, entry.code) for p, entry in pairs))
     return 0
 
 
