@@ -140,13 +140,7 @@ def _over_elements(kernel: Kernel, per_channel: bool) -> tuple[list[str], list[s
 
 def in_segments(name: str, layer: Layer, tail: Tail) -> Written:
     """Return a kernel with one program for each contiguous segment: a row, a group of channels, a plane."""
-    kernel, statistic = Kernel(name), tail.statistic
-    assert statistic is not None
-    kernel.take("x_ptr", "x")
-    writes_new = statistic.reduces or not layer.kind
-    if writes_new:
-        kernel.take("out_ptr", "out")
-    kernel.take_steps(tail.steps)
+    kernel, statistic, out = _begun(name, layer, tail)
     length = {ROWS: "x.shape[-1]", GROUPS: f"x[0].numel() // self.{tail.affine}.num_groups", PLANES: "x[0, 0].numel()"}
     per_channel = any(step.per_channel for step in tail.steps) or tail.affine
     channel, mask = _channel_in_segment(kernel, layer, tail) if per_channel else ("", "")
@@ -159,7 +153,6 @@ def in_segments(name: str, layer: Layer, tail: Tail) -> Written:
     kernel.take("length", "length")
     load = ["x = tl.load(x_ptr + base + at, mask=mask, other=0.0)", *loads_of(tail.before, channel, mask)]
     load += [step.kernel for step in tail.before]
-    out = "out" if writes_new else "x"
     place = f"{out}_ptr + segment, x" if statistic.reduces else f"{out}_ptr + base + at, x, mask=mask"
     store = [*loads_of(tail.after, channel, mask), *(step.kernel for step in tail.after), f"tl.store({place})"]
     at_once = 0 < tail.count <= MOST_AT_ONCE
@@ -172,9 +165,8 @@ def in_segments(name: str, layer: Layer, tail: Tail) -> Written:
     lines = [f"length = {length[tail.over]}"]
     if at_once:
         lines.append("block = triton.next_power_of_2(length)")
-    if writes_new:
-        shape = {ROWS: "*x.shape[:-1], 1", PLANES: f"*x.shape[:2]{', 1' * (layer.dims - 2)}"}
-        lines.append(f"out = x.new_empty({shape[tail.over]})" if statistic.reduces else "out = torch.empty_like(x)")
+    shape = {ROWS: "*x.shape[:-1], 1", PLANES: f"*x.shape[:2]{', 1' * (layer.dims - 2)}"}
+    lines += _allocation(out, shape[tail.over] if statistic.reduces else "")
     lines += _call(kernel, "(x.numel() // length,)", "block" if at_once else "1024", 8 if at_once else 4)
     group = "group of features of a row" if layer.dims == 2 else "group of channels of an image"
     segment = {ROWS: "row", GROUPS: group, PLANES: "plane"}[tail.over]
@@ -182,6 +174,26 @@ def in_segments(name: str, layer: Layer, tail: Tail) -> Written:
     owner = f"A program owns one {segment}, which is contiguous in memory and {held}."
     sentences = (owner, *_around(tail, f"The elements {statistic.effect}."))
     return Written(kernel, (*lines, f"return {out}"), sentences, 1 if at_once else statistic.walks)
+
+
+def _begun(name: str, layer: Layer, tail: Tail) -> tuple[Kernel, Statistic, str]:
+    """Return a kernel with the parameters of a tail with a statistic, the statistic, and the name of the result: that
+    of the layer's output where it is written in place.
+    """
+    kernel, statistic = Kernel(name), tail.statistic
+    assert statistic is not None
+    out = "out" if statistic.reduces or not layer.kind else "x"
+    for tensor in dict.fromkeys(("x", out)):
+        kernel.take(f"{tensor}_ptr", tensor)
+    kernel.take_steps(tail.steps)
+    return kernel, statistic, out
+
+
+def _allocation(out: str, shape: str) -> list[str]:
+    """Return the line of `forward` that makes the result, of this shape or, where it is empty, of that of `x`."""
+    if out == "x":
+        return []
+    return [f"out = x.new_empty({shape})" if shape else "out = torch.empty_like(x)"]
 
 
 def _channel_in_segment(kernel: Kernel, layer: Layer, tail: Tail) -> tuple[str, str]:
@@ -200,18 +212,11 @@ def _channel_in_segment(kernel: Kernel, layer: Layer, tail: Tail) -> tuple[str, 
 
 def over_channels(name: str, layer: Layer, tail: Tail) -> Written:
     """Return a kernel whose programs own neighbouring positions and walk over all channels of each."""
-    kernel, statistic = Kernel(name), tail.statistic
-    assert statistic is not None
-    kernel.take("x_ptr", "x")
-    writes_new = statistic.reduces or not layer.kind
-    if writes_new:
-        kernel.take("out_ptr", "out")
-    kernel.take_steps(tail.steps)
+    kernel, statistic, out = _begun(name, layer, tail)
     kernel.take("channels", "x.shape[1]")
     kernel.take("inner", "inner")
     load = ["x = tl.load(x_ptr + base + channel * inner, mask=mask, other=0.0)", *loads_of(tail.before, "channel", "")]
     load += [step.kernel for step in tail.before]
-    out = "out" if writes_new else "x"
     place = "image * inner + within" if statistic.reduces else "base + channel * inner"
     store = [*loads_of(tail.after, "channel", ""), *(step.kernel for step in tail.after)]
     store.append(f"tl.store({out}_ptr + {place}, x, mask=mask)")
@@ -222,11 +227,7 @@ def over_channels(name: str, layer: Layer, tail: Tail) -> Written:
         "base = image * channels * inner + within",
         *statistic_over_channels(statistic, load, store),
     ]
-    lines = ["inner = x[0, 0].numel()"]
-    if writes_new:
-        lines.append(
-            "out = x.new_empty(x.shape[0], 1, *x.shape[2:])" if statistic.reduces else "out = torch.empty_like(x)"
-        )
+    lines = ["inner = x[0, 0].numel()", *_allocation(out, "x.shape[0], 1, *x.shape[2:]" if statistic.reduces else "")]
     lines += _call(kernel, "(x.shape[0], triton.cdiv(inner, 256))", "256", 4)
     owner = (
         "A program owns 256 neighbouring positions of an image; each lane walks over the channels of its position, so "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cudal1_ray.problems.corpus import CorpusEntry
 from cudal1_ray.problems.generated.steps import one_of
+from cudal1_ray.problems.generated.writing import numbered
 from cudal1_ray.problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Dimensions of each kind that is drawn, and whether it is transposed.
 KINDS = ((1, False), (3, False), (2, True), (3, True))
 AXES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+# Defaults of the options, in the order of the constructor's arguments.
+OPTIONS = {"stride": "1", "padding": "0", "output_padding": "0", "dilation": "1", "groups": "1"}
 SIDES = {1: (16384, 65536), 2: (64, 128, 256), 3: (16, 24, 32)}
 # Output positions and channels of one program: 32 sums in each thread.
 POSITIONS, CHANNELS = 128, 32
@@ -98,9 +101,7 @@ def _draw(rng: np.random.Generator) -> Convolution:
 
 
 def _arguments(of: Convolution) -> str:
-    kinds = {"stride": "1", "padding": "0", "output_padding": "0", "dilation": "1", "groups": "1"}
-    names = [name for name in kinds if name in dict(of.options)]
-    defaults = "".join(f", {name}: int = {kinds[name]}" for name in names)
+    defaults = "".join(f", {name}: int = {value}" for name, value in OPTIONS.items() if name in dict(of.options))
     kernel = "tuple" if "(" in of.kernel_size else "int"
     return f"self, in_channels: int, out_channels: int, kernel_size: {kernel}{defaults}, bias: bool = False"
 
@@ -113,14 +114,9 @@ def _layer(of: Convolution) -> str:
 def _reference(of: Convolution, rng: np.random.Generator) -> str:
     kind = f"{'transposed ' if of.transposed else ''}{of.dims}D convolution"
     docstring = f'    """\n    {one_of(("Performs a", "Model of one"), rng)} {kind}.\n    """\n'
-    order = ("stride", "padding", "output_padding", "dilation", "groups")
-    options = [(name, dict(of.options)[name]) for name in order if name in dict(of.options)]
-    values = [
-        *(("in_channels", of.channels[0]), ("out_channels", of.channels[1]), ("kernel_size", of.kernel_size)),
-        *options,
-    ]
-    if of.bias:
-        values.append(("bias", "True"))
+    values = [("in_channels", of.channels[0]), ("out_channels", of.channels[1]), ("kernel_size", of.kernel_size)]
+    values += [(name, dict(of.options)[name]) for name in OPTIONS if name in dict(of.options)]
+    values += [("bias", "True")] if of.bias else []
     constants = "".join(f"{name} = {value}\n" for name, value in [*of.sizes, *values])
     shape = ", ".join(["batch_size", "in_channels", *of.axes])
     return f"""import torch
@@ -232,20 +228,16 @@ def _joined(indices: Sequence[str], sizes: Sequence[str]) -> str:
 
 def _coordinates(of: Convolution) -> list[str]:
     """Return the lines that split the output's position into its axes."""
-    first, *others = of.axes
-    if not others:
-        return [f"at_{first[0]} = position"]
-    if len(others) == 1:
-        return [
-            f"at_{first[0]} = position // {others[0]}_out",
-            f"at_{others[0][0]} = position % {others[0]}_out",
-        ]
-    middle, last = others
-    return [
-        f"at_{first[0]} = position // ({middle}_out * {last}_out)",
-        f"at_{middle[0]} = (position // {last}_out) % {middle}_out",
-        f"at_{last[0]} = position % {last}_out",
-    ]
+    lines, ends = [], [f"{axis}_out" for axis in of.axes]
+    for number, axis in enumerate(of.axes):
+        later, place = ends[number + 1 :], "position"
+        if later:
+            size = " * ".join(later)
+            place += f" // ({size})" if len(later) > 1 else f" // {size}"
+        if number:  # the first axis has nothing before it to leave out
+            place = f"{f'({place})' if later else place} % {ends[number]}"
+        lines.append(f"at_{axis[0]} = {place}")
+    return lines
 
 
 def _read_place(of: Convolution, axis: str, letter: str) -> list[str]:
@@ -275,15 +267,8 @@ def _forward(of: Convolution, kernel: str) -> str:
             lines.append(f"{end} = ({axis} + 2 * conv.padding[{number}] - ({reach})) // conv.stride[{number}] + 1")
     shape = ", ".join(["batch", "conv.out_channels", *ends])
     arguments = ["x", "conv.weight", *(["conv.bias"] if of.bias else []), "out", "conv.in_channels"]
-    arguments += [
-        "conv.out_channels",
-        "conv.groups",
-        *of.axes,
-        *ends,
-        "*conv.stride",
-        "*conv.padding",
-        "*conv.dilation",
-    ]
+    arguments += ["conv.out_channels", "conv.groups", *of.axes, *ends]
+    arguments += [f"*conv.{option}" for option in ("stride", "padding", "dilation")]
     taps = ", ".join(f"K{axis[0].upper()}=k_{axis[0]}" for axis in of.axes)
     lines += [
         f"out = x.new_empty({shape})",
@@ -329,4 +314,4 @@ def _design(of: Convolution) -> str:
         )
     if of.bias:
         sentences.append("The bias is added before the sums are stored.")
-    return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
+    return numbered(sentences)

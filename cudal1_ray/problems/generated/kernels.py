@@ -83,13 +83,8 @@ def statistic_in_segment(
     loop = "for start in range(0, length, BLOCK):"
     inner = ["at = start + tl.arange(0, BLOCK)", "mask = at < length", *load]
     for each in statistic.passes:
-        extreme = each.kind != "sum"
-        first = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)" if extreme else "tl.zeros([BLOCK], tl.float32)"
         of_lane = f"{each.name}_of_lane"
-        lines += [f"{of_lane} = {first}", loop, *_indented(inner)]
-        value = f"tl.where(mask, {each.element}, {NEUTRAL[each.kind]})"
-        update = f"tl.{each.kind}imum({of_lane}, {value})" if extreme else f"{of_lane} + {value}"
-        lines += _indented([f"{of_lane} = {update}"])
+        lines += _accumulated(each, of_lane, loop, inner, f"tl.where(mask, {each.element}, {NEUTRAL[each.kind]})")
         lines += [f"{each.name} = tl.{each.kind}({of_lane}, 0)", *_after(each, "length")]
     result = f"x = {statistic.result}".replace("{n}", "length")
     if statistic.reduces:
@@ -113,15 +108,20 @@ def statistic_over_channels(statistic: Statistic, load: Sequence[str], store: Se
     lines: list[str] = []
     loop = "for channel in range(0, channels):"
     for each in statistic.passes:
-        extreme = each.kind != "sum"
-        first = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)" if extreme else "tl.zeros([BLOCK], tl.float32)"
-        update = f"tl.{each.kind}imum({each.name}, {each.element})" if extreme else f"{each.name} + {each.element}"
-        lines += [f"{each.name} = {first}", loop, *_indented([*load, f"{each.name} = {update}"])]
-        lines += _after(each, "channels")
+        lines += [*_accumulated(each, each.name, loop, load, each.element), *_after(each, "channels")]
     result = f"x = {statistic.result}".replace("{n}", "channels")
     if statistic.reduces:
         return [*lines, result, *store]
     return [*lines, loop, *_indented([*load, result, *store])]
+
+
+def _accumulated(each: Pass, name: str, loop: str, load: Sequence[str], value: str) -> list[str]:
+    """Return the lines of one pass: the variable `name` takes in a value in every round of the loop."""
+    if each.kind == "sum":
+        first, update = "tl.zeros([BLOCK], tl.float32)", f"{name} + {value}"
+    else:
+        first, update = f"tl.full([BLOCK], {NEUTRAL[each.kind]}, tl.float32)", f"tl.{each.kind}imum({name}, {value})"
+    return [f"{name} = {first}", loop, *_indented([*load, f"{name} = {update}"])]
 
 
 def _after(each: Pass, count: str) -> list[str]:

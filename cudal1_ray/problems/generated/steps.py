@@ -217,13 +217,11 @@ def _parameter(names: FreshNames, rng: np.random.Generator, channels: str, dims:
         value = one_of(VALUES, rng)
         line = f"self.{name} = nn.Parameter(torch.tensor({value}))"
         return Step(word, forward, kernel, state=(line,), kept=(line,), single=((name, f"self.{name}"),))
-    shape = f"({channels},)" if dims == 2 else f"({channels}{', 1' * (dims - 2)})"
-    argument = names.take(f"{name}_shape")
+    shape, argument = channels + ", 1" * (dims - 2), names.take(f"{name}_shape")
     line = f"self.{name} = nn.Parameter(torch.randn({argument}))"
-    arguments: tuple[tuple[str, str], ...] = ((argument, shape),)
+    arguments: tuple[tuple[str, str], ...] = ((argument, f"({shape}{',' if dims == 2 else ''})"),)
     if rng.random() < 0.4:
-        names_of_shape = shape[1:-1].rstrip(",") if dims > 2 else channels
-        line, arguments = f"self.{name} = nn.Parameter(torch.randn({names_of_shape}))", ()
+        line, arguments = f"self.{name} = nn.Parameter(torch.randn({shape}))", ()
     per_channel = ((name, f"self.{name}"),)
     return Step(word, forward, kernel, "", arguments, (line,), (line,), per_channel=per_channel)
 

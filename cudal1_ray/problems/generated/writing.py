@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,11 @@ def design(description: Description, written: Written) -> str:
         if words := list(filter(None, beside)):
             first += f" {' and '.join(words)} {'are' if len(words) > 1 else 'is'} left to the library too."
         sentences.insert(0, first)
+    return numbered(sentences)
+
+
+def numbered(sentences: Sequence[str]) -> str:
+    """Return the sentences as a numbered list."""
     return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, 1))
 
 
