@@ -32,6 +32,11 @@ class Arm:
     every_seed: bool = True
 
     @property
+    def learns(self) -> bool:
+        """Return whether its run changes the weights."""
+        return bool(self.stage) and "contrastive.learning_rate=0" not in self.settings
+
+    @property
     def shows_exemplars(self) -> bool:
         """Return whether its prompts show exemplars that its run found."""
         return any(text.startswith("exemplars=") and text != "exemplars=none" for text in self.settings)

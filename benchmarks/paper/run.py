@@ -109,8 +109,9 @@ class Table:
 
         An arm waits for the policy that it starts from, and for another arm in the same folder. With several GPUs an
         assessment is a run of its own. Of those that can begin, what others wait for comes first, then what has to be
-        trained, which takes longer than an assessment, with exemplars before without. What still runs when the time is
-        up is stopped.
+        trained, which takes longer than an assessment, with exemplars before without. Assessments of trained weights
+        come before those of the base model's, which a later machine has anyway. What still runs when the time is up is
+        stopped.
         """
         left: list[tuple[int, str]] = list(pairs)
         tried: set[tuple[int, str, bool]] = set()
@@ -120,7 +121,9 @@ class Table:
         running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
 
         def order(pair: tuple[int, str]) -> tuple[bool, bool, bool]:
-            return self.trained(pair[1], pair[0]), pair not in waited_for, not self.arms[pair[1]].shows_exemplars
+            arm, trained = self.arms[pair[1]], self.trained(pair[1], pair[0])
+            later = not arm.learns if trained else pair not in waited_for
+            return trained, later, not arm.shows_exemplars
 
         def on(gpu: str, arm: str, seed: int) -> bool:
             os.sched_setaffinity(0, cores[gpu])  # of this thread, and of the processes that it starts

@@ -316,6 +316,26 @@ def test_arms_when_there_are_several_gpus_are_assessed_after_what_has_to_be_trai
     ]
 
 
+def test_arms_when_all_are_trained_are_assessed_with_the_base_models_weights_last(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
+    monkeypatch.setattr(runner, "_process", lambda name, *_: started.append(name) or (0, ""))
+    pairs = arms.todo(["base", "evolution", "grpo", "bucket"], [1], table.arms)
+    for _, arm in pairs:
+        policy = "base" if arm == "base" else f"{table.arms[arm].stage}-final"
+        (table.folder(arm, 1) / "checkpoints" / policy / "state").mkdir(parents=True)
+    assert table.run_all(pairs, ["0"]) == []
+    order = [name.removeprefix("seed-1-") for name in started]
+    assert order == [
+        "bucket",
+        "bucket",
+        "stage1",
+        "grpo",
+        "evolution",
+        "stage1",
+    ]  # a control, and at last the base model
+
+
 def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
     runner = Runner(tmp_path, time.monotonic(), OF_BUNDLED, Console(quiet=True))
     table, stopped = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), threading.Event()
