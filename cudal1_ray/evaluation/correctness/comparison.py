@@ -48,6 +48,11 @@ _DECIDED_OTHERWISE, _OF_THE_FEW = 2e-5, 0.01
 # Elements that may differ, among this many, and at most: two neighbours in a sorted row that change places are two
 # elements, which thousands of compared outputs show now and then.
 _SWAPPED, _AMONG, _MOST_SWAPPED = 2, 1024, 4
+# Fewest whole numbers or truth values of which one may be decided otherwise.
+_FEWEST_DECIDED = 64
+# Errors allowed for other inputs of a trial's kind, as a multiple of what the trial allowed: there the answer is
+# compared with the reference's, which has an error of its own.
+_OTHER_INPUTS = 1.5
 # Share of eight-bit values that may be rounded otherwise, since they lie in the middle, by one step each. By type: the
 # step as a share of the value, and the smallest value that is as exact as its type.
 _ROUNDED_OTHERWISE = 5e-3
@@ -71,6 +76,7 @@ class Expected:
     infinite: torch.Tensor | None  # where the truth is not finite
     small: tuple[torch.Tensor, ...] = ()  # places of elements far below the spread, by decades of their size
     slices: Slices = ()  # along an axis, the root-mean-square error that each slice may have
+    size: float = 0.0  # root mean square of the truth, inexact dtypes only
 
     @property
     def nbytes(self) -> int:
@@ -150,7 +156,35 @@ def expect(
         truth = truth.float()
     infinite = None if every else _in_reach(~finite)
     return Expected(
-        dtype, shape, _in_reach(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices
+        dtype, shape, _in_reach(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices,
+        rms(values.abs()),
+    )  # fmt: skip
+
+
+def expect_again(native: torch.Tensor, earlier: Expected | None, config: CheckConfig, device: str = "cpu") -> Expected:
+    """Return what an output for other inputs of a trial's kind must be, where only the reference's answer to them is
+    known: how far that may be off, the trial has shown.
+
+    Args:
+        native: the reference's answer.
+        earlier: the same output's in the trial; None where the trial has no such output.
+        device: as `expect` takes it.
+    """
+    exact = native if native.dtype.is_floating_point or native.is_complex() else None
+    fresh = expect(native, exact, config, device)
+    if earlier is None:
+        return fresh
+    # Errors grow with the outputs' spread, or with their size: of few outputs that are all alike the spread is chance.
+    pairs = ((fresh.spread, earlier.spread), (fresh.size, earlier.size))
+    scale = max((now / before for now, before in pairs if before), default=1.0)
+    count = earlier.truth.numel()
+    # One of at least this many that come from fractions may differ: among many timed calls some have a tie.
+    share = 1.0 / count if earlier.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
+    return replace(
+        fresh,
+        rms_allowed=max(fresh.rms_allowed, _OTHER_INPUTS * earlier.rms_allowed * scale),
+        max_allowed=max(fresh.max_allowed, _OTHER_INPUTS * earlier.max_allowed),
+        mismatches_allowed=max(earlier.mismatches_allowed, share),
     )
 
 

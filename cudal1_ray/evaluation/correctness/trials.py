@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from cudal1_ray.evaluation.config import CheckConfig, EvaluationConfig
-from cudal1_ray.evaluation.correctness.comparison import Difference, Expected, compare, expect, is_small
+from cudal1_ray.evaluation.config import EvaluationConfig
+from cudal1_ray.evaluation.correctness.comparison import Difference, compare, expect_again, is_small
 from cudal1_ray.evaluation.exchange.messages import COARSER, Inspect, Lock
 from cudal1_ray.evaluation.exchange.tensors import view_of_bytes
 from cudal1_ray.evaluation.exchange.variant import Variant
@@ -22,8 +22,6 @@ from cudal1_ray.wording import counted
 
 # Most bytes of the inputs and outputs of a small call, which come and go within milliseconds.
 _SMALL = 64 << 20
-# Fewest whole numbers or truth values of which one may be decided otherwise.
-_FEWEST_DECIDED = 64
 # Longest call, ms, that costs a measurement beside it less than waiting for libraries costs all others.
 _BRIEF_MS = 150.0
 # Seconds in which processes that a candidate started have to end; compilers on a busy machine take their time.
@@ -75,7 +73,11 @@ def compare_call(
     shapes = [entry.shape for entry in expected]
     if answered is not None:
         structure, devices, shapes = answered.structure, answered.devices, answered.shapes
-        expected = _expected_from_reference(answered, trial, config.check, config.device)
+        of_trial = [*trial.expected, *[None] * len(answered.outputs)]
+        expected = [
+            expect_again(native, earlier, config.check, config.device)
+            for native, earlier in zip(answered.tensors(), of_trial, strict=False)
+        ]
     elif trial.picks is None:
         expected = [entry.windows(fetched.picks) for entry in expected]
     if difference := structure_difference(fetched.structure, structure):
@@ -300,24 +302,3 @@ def _wrong_from_the_start(fetched: CallResult, trial: Trial, own: Trial) -> bool
         if compare(output[rows], first) is not None:
             return True
     return False
-
-
-def _expected_from_reference(answered: CallResult, trial: Trial, check: CheckConfig, device: str) -> list[Expected]:
-    """Return what a timed call should give, from the reference's own answer and the errors known from the trials."""
-    every = []
-    for number, native in enumerate(answered.tensors()):
-        exact = native if native.dtype.is_floating_point or native.is_complex() else None
-        fresh = expect(native, exact, check, device)
-        if number < len(trial.expected):
-            earlier = trial.expected[number]
-            count, scale = earlier.truth.numel(), fresh.spread / earlier.spread if earlier.spread else 1.0
-            # One of at least this many that come from fractions may differ: among many timed calls some have a tie.
-            share = 1.0 / count if earlier.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
-            fresh = replace(
-                fresh,
-                rms_allowed=max(fresh.rms_allowed, 1.5 * earlier.rms_allowed * scale),
-                max_allowed=max(fresh.max_allowed, 1.5 * earlier.max_allowed),
-                mismatches_allowed=max(earlier.mismatches_allowed, share),
-            )
-        every.append(fresh)
-    return every

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from cudal1_ray.evaluation.config import CheckConfig
-from cudal1_ray.evaluation.correctness.comparison import compare, expect, independent_of_input, indistinguishable
+from cudal1_ray.evaluation.correctness.comparison import (
+    compare,
+    expect,
+    expect_again,
+    independent_of_input,
+    indistinguishable,
+)
 
 CHECK = CheckConfig()
 
@@ -217,3 +223,23 @@ def test_trials_when_they_differ_within_the_tolerance_are_indistinguishable():
     other = native.clone()
     other[0] += 1.0
     assert not indistinguishable([*trials, [expect(other, other.double(), CHECK)]])
+
+
+def test_outputs_when_few_are_alike_by_chance_may_be_off_as_far_as_in_the_trial():
+    # Four outputs of about 54.77 (kernelbench-l2-p042): rounding is a good part of what sets them apart.
+    exact = torch.tensor([54.7700, 54.7703, 54.7696, 54.7705], dtype=torch.float64)
+    earlier = expect((exact + 4e-5).float(), exact, CHECK)
+    alike = torch.tensor([54.77000, 54.77004, 54.77001, 54.77003], dtype=torch.float64)
+    again = expect_again(alike.float(), earlier, CHECK)
+    assert compare((alike - 6e-5).float(), again) is None
+    assert compare(alike.float() * (1 + 1e-5), again) is not None  # twenty times the reference's own error
+    stale = expect_again(exact.float().flip(0), earlier, CHECK)
+    assert compare(exact.float(), stale) is not None  # those of another call
+
+
+def test_outputs_when_they_are_spread_as_in_the_trial_may_be_off_by_half_as_much_again():
+    exact = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    earlier = expect(exact.float(), exact, CHECK)
+    again = expect_again(2 * exact.float(), earlier, CHECK)
+    assert again.rms_allowed == pytest.approx(1.5 * 2 * earlier.rms_allowed)
+    assert expect_again(exact.float(), None, CHECK).rms_allowed == pytest.approx(earlier.rms_allowed, rel=0.01)
