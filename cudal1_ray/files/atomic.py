@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
     """Yield a file to write to, which takes the place of `path` when the block ends; after an error it is removed.
 
     The content, and then the new name, are on the disk before this returns: a reader finds the old file or the whole
-    new one, after a kill and after a power failure too. Writers of one path in several processes do not meet. A
+    new one, after a kill and after a power failure too. Writers of one path, processes or threads, do not meet. A
     symbolic link stays, and the file that it names is replaced.
 
     Args:
@@ -33,7 +34,7 @@ def replacing(path: Path, mode: int = 0o666, *, durable: bool = True) -> Iterato
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path}: no regular file; name one, it is made where there is none")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with naming(path, instead_of=partial):
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:

@@ -6,6 +6,7 @@ import ast
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def test_write_atomically_when_the_path_is_a_link_replaces_what_it_names(tmp_pat
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file.txt")
     write_atomically(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere" / "file.txt").read_text() == "text"
+
+
+def test_write_atomically_when_threads_write_one_path_leaves_a_whole_file_of_one_of_them(tmp_path):
+    path, texts = tmp_path / "file.txt", [str(number) * 1000 for number in range(4)]
+
+    def write(text: str) -> None:
+        for _ in range(25):
+            write_atomically(path, text)
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(write, texts))
+    assert path.read_text() in texts and os.listdir(tmp_path) == ["file.txt"]
 
 
 def test_replacing_when_the_target_is_no_file_leaves_it(tmp_path):
