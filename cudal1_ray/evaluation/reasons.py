@@ -31,14 +31,14 @@ CORRECTNESS = {
     "input_mutation": "the inputs were overwritten",
     "precision_downgrade": "computed in a lower precision than the reference",
     "nan_comparison": "NaN or infinity where the reference has none",
-    "shape_broadcast": "the output has another shape and would only broadcast",
+    "shape_broadcast": "the output has another shape, which a comparison would broadcast",
     "partial_compute": "a part of the output was not computed",
     "init_exploit": "right only for freshly initialised weights",
     "shape_overfit": "right only for one batch size",
     "output_device": "the output lies on another device",
     "output_dtype": "the output has another dtype",
     "wrong_output": "the output differs from the reference",
-    "wrong_structure": "the outputs are another number or nesting of tensors",
+    "wrong_structure": "the outputs have another number, nesting or shape",
 }
 TAMPERING = {
     "checker_patch": "functions of torch or Python were replaced",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -228,11 +228,19 @@ def compared_on(device: str, nbytes: int) -> str:
     return "cpu" if is_small(nbytes) else device
 
 
+def shape_difference(shape: Sequence[int], right: Sequence[int]) -> Difference | None:
+    """Return None when an output's shape is right; a shape with which a comparison would broadcast has a name."""
+    if tuple(shape) == tuple(right):
+        return None
+    broadcasts = all(a == b or 1 in (a, b) for a, b in zip(reversed(shape), reversed(right), strict=False))
+    reason = "shape_broadcast" if broadcasts else "wrong_structure"
+    return Difference(reason, f"shape {list(shape)} instead of {list(right)}")
+
+
 def compare(output: torch.Tensor, expected: Expected, device: str = "cpu") -> Difference | None:
     """Return None when `output` is right, else its difference, computed on `device` unless it `is_small`."""
-    if output.shape != expected.truth.shape:
-        shape, expected_shape = list(output.shape), list(expected.truth.shape)
-        return Difference("shape_broadcast", f"shape {shape} instead of {expected_shape}")
+    if difference := shape_difference(output.shape, expected.truth.shape):
+        return difference
     if output.dtype != expected.dtype:
         return Difference("output_dtype", f"dtype {output.dtype} instead of {expected.dtype}")
     if output.numel() == 0:

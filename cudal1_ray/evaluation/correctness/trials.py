@@ -10,7 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from cudal1_ray.evaluation.config import EvaluationConfig
-from cudal1_ray.evaluation.correctness.comparison import Difference, compare, expect_again, is_small
+from cudal1_ray.evaluation.correctness.comparison import (
+    Difference,
+    compare,
+    expect_again,
+    is_small,
+    shape_difference,
+)
 from cudal1_ray.evaluation.exchange.messages import COARSER, Inspect, Lock
 from cudal1_ray.evaluation.exchange.tensors import view_of_bytes
 from cudal1_ray.evaluation.exchange.variant import Variant
@@ -90,12 +96,11 @@ def compare_call(
     for number, ((spec, data), shape, right_shape, want) in enumerate(
         zip(fetched.outputs, fetched.shapes, shapes, expected, strict=True)
     ):
-        if shape != right_shape:
-            return Difference("shape_broadcast", f"output {number}: shape {list(shape)} instead of {list(right_shape)}")
+        if wrong := shape_difference(shape, right_shape):
+            return Difference(wrong.reason, f"output {number}: {wrong.detail}")
         if spec.nbytes != spec.expected_nbytes():
             return Difference("output_dtype", f"output {number}: dtype {spec.dtype} instead of {want.dtype}")
-        wrong = compare(view_of_bytes(data, spec), want, config.device)
-        if wrong is not None:
+        if wrong := compare(view_of_bytes(data, spec), want, config.device):
             return Difference(wrong.reason, f"output {number}: {wrong.detail}")
     return None
 

@@ -266,7 +266,7 @@ def _check_timed(session: ProblemSession, changed: bool, ours: CallResult, their
     wrong = compare_call(theirs, trial, session.config, ours)
     if wrong is not None:
         reason = wrong.reason
-        if reason in ("wrong_output", "partial_compute", "tolerance_exploit", "nan_comparison"):
+        if reason in ("wrong_output", "wrong_structure", "partial_compute", "tolerance_exploit", "nan_comparison"):
             reason = "phase_detection"
         old = "; what it holds is memory of an earlier call" if wrong.reason == "nan_comparison" else ""
         raise Misbehaviour(reason, f"right when asked, wrong when timed: {wrong.detail}{old}")

@@ -49,6 +49,9 @@ def test_comparison_when_the_reference_has_tf32_passes_tf32_and_refuses_bfloat16
     "change, reason",
     [
         (lambda x: x[:1], "shape_broadcast"),
+        (lambda x: x.mean(), "shape_broadcast"),
+        (lambda x: x[:-1], "wrong_structure"),
+        (lambda x: x.T, "wrong_structure"),
         (lambda x: x.double(), "output_dtype"),
         (lambda x: x * float("nan"), "nan_comparison"),
         (lambda x: torch.cat([x[:-1], 0 * x[:1]]), "partial_compute"),

@@ -1,7 +1,7 @@
 """Brings easier inputs of its own."""
 # problem: chain
 # expect: refused
-# reasons: hyperparameter_tamper, shape_broadcast
+# reasons: hyperparameter_tamper, wrong_structure
 # ruff: noqa
 
 import torch
