@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,8 @@ def _on_this_machine(
 ) -> Iterator[tuple[str, Verdict]]:
     from cudal1_ray.evaluation.pool import EvaluatorPool
 
-    with EvaluatorPool(config) as pool:
+    slots = min(config.slots, len(work))  # one without a candidate would start for nothing
+    with EvaluatorPool(replace(config, slots=slots)) as pool:
         yield from pool.evaluate_all(work, best)
 
 
