@@ -68,7 +68,8 @@ class SelfSupervisedConfig:
     # The paper does not state how it asks here.
     exemplar_prompts: bool = True
     temperature: float = bounded(1.0, above=0)  # temperature of sampling
-    # Learning rate of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
+    # Learning rate of the stage; 0: no update is computed, the policy stays as it is. The default is customary for all
+    # weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     warmup_steps: int = 0  # optimiser steps in which the learning rate rises; then learner.schedule
     algorithm: AlgorithmConfig = field(default_factory=lambda: AlgorithmConfig(name="reinforce"))
@@ -83,7 +84,8 @@ class ContrastiveConfig:
     problems_per_step: int = bounded(8, least=1)  # problems drawn for one step, a prompt each
     group_size: int = bounded(8, least=1)  # completions per prompt: one GRPO group
     temperature: float = bounded(1.0, above=0)  # temperature of sampling; above 0 to explore
-    # Learning rate of the stage. The default is customary for all weights; of adapters (policy.lora_rank) 1e-4.
+    # Learning rate of the stage; 0: no update is computed, the policy stays as it is. The default is customary for all
+    # weights; of adapters (policy.lora_rank) 1e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     # Optimiser steps in which the learning rate rises to learning_rate, then follows learner.schedule. The optimiser's
     # moments are empty at the start of a stage: its first steps are as large as any, however little a batch teaches.

@@ -51,6 +51,7 @@ class Stage:
         min_informative_groups: groups with completions that differ, below which a step teaches nothing.
         turns: most turns of a completion whose candidate fails or is not faster; each revises the one before.
         turn_discount: what a turn is credited of the one that revised it.
+        learns: whether steps change the weights; else no update is computed.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Stage:
     min_informative_groups: int = 1
     turns: int = 1
     turn_discount: float = 0.0
+    learns: bool = True
 
 
 @dataclass
@@ -275,7 +277,7 @@ class Pipeline:
             samples, stage.rewards, stage.algorithm, smoother, stage.turn_discount
         )
         informative = len(informative_groups([j.group for j in samples], advantages))
-        if informative < stage.min_informative_groups:
+        if informative < stage.min_informative_groups or not stage.learns:
             sequences = []
         later = sum(j.turn > 0 for j in step.samples)
         figures = {

@@ -102,6 +102,7 @@ def contrastive_stage(session: Session, done: int = 0) -> Stage:
         min_informative_groups=settings.min_informative_groups,
         turns=settings.turns,
         turn_discount=settings.turn_discount,
+        learns=settings.learning_rate > 0,
     )
 
 

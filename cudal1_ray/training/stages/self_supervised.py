@@ -42,5 +42,6 @@ def run_self_supervised(session: Session) -> None:
         settings.temperature,
         settings.rewards,
         settings.algorithm,
+        learns=settings.learning_rate > 0,
     )
     Pipeline(session, stage).run(done)

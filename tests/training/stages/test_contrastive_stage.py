@@ -52,14 +52,27 @@ def test_groups_when_they_do_not_differ_are_asked_again_and_train_together(tmp_p
     assert session.crew.learner.sequences[0] == PROBLEMS * 4
 
 
-def test_step_when_too_few_groups_are_informative_makes_no_update(tmp_path):
-    session = open_session(tmp_path, f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success")
+def keep_learners_version(session):
+    """Let the engine take versions that the learner, which makes no update, does not have."""
 
     def publish(version: int, during_generation: bool = False) -> float:
-        session.crew.rollouts.version = version  # the learner's stays
+        session.crew.rollouts.version = version
         return 0.001
 
     session.crew.publish = publish
+
+
+def test_step_when_too_few_groups_are_informative_makes_no_update(tmp_path):
+    session = open_session(tmp_path, f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success")
+    keep_learners_version(session)
     run_stage(session)
     assert not session.crew.learner.taken and len(rows_of(session)) == STEPS
     assert all(row["update_left_out"] == 1.0 and row["informative_groups"] == 0 for row in rows_of(session))
+
+
+def test_step_when_the_learning_rate_is_zero_makes_no_update(tmp_path):
+    session = open_session(tmp_path, "contrastive.learning_rate=0")
+    keep_learners_version(session)
+    run_stage(session)
+    assert not session.crew.learner.taken and len(rows_of(session)) == STEPS
+    assert all(row["update_left_out"] == 1.0 and row["informative_groups"] > 0 for row in rows_of(session))
