@@ -69,6 +69,11 @@ def switch(folder: Path, hardware: str) -> bool:
     return True
 
 
+def buffers_of(folder: Path) -> list[Path]:
+    """Return the folders of a run's buffers that are there: `folder` first, then those of other hardware beside it."""
+    return [place for place in (folder, *sorted(folder.parent.glob(f"{folder.name}.*"))) if place.is_dir()]
+
+
 def fastest_elsewhere(folder: Path, count: int) -> list[Exemplar]:
     """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`."""
     of_problem: dict[str, list[Exemplar]] = defaultdict(list)

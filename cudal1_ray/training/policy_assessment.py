@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import buffers_of
 from cudal1_ray.files import JsonLines, read_json_lines
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
@@ -130,9 +131,11 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
 def questions_of(
     run: RunFolder, problems: list[Problem], splits: list[str], exemplars: Sequence[bool]
 ) -> list[Question]:
-    """Return what can be asked: with exemplars where the run's buffer has an accepted one of the split's problems."""
-    buffer = ExemplarBuffer.open(run.exemplars) if run.exemplars.is_dir() else ()
-    with_exemplar = {exemplar.problem_id for exemplar in buffer if exemplar.speedup > 0}
+    """Return what can be asked: with exemplars where the run has an accepted one of the split's problems, measured on
+    any hardware.
+    """
+    buffers = map(ExemplarBuffer.open, buffers_of(run.exemplars))
+    with_exemplar = {exemplar.problem_id for buffer in buffers for exemplar in buffer if exemplar.speedup > 0}
     questions = [Question(split) for split in splits if False in exemplars]
     if True in exemplars:
         answerable = (

@@ -15,7 +15,7 @@ from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of
 from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
@@ -91,7 +91,8 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
     if not (run.policy.is_dir() and run.exemplars.is_dir()):
         if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
-            _take_over_exemplars(source.exemplars, run.exemplars, origin)
+            for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there
+                _take_over_exemplars(place, run.exemplars.with_name(place.name), origin)
         if config.exemplars.seed_from:
             seed_exemplars(config.exemplars.seed_from, run, problems)
     if run.policy.is_dir():

@@ -7,7 +7,7 @@ from pathlib import Path
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, insert_measured
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
 from cudal1_ray.problems.corpus_sources import require_corpus
 from cudal1_ray.training.run_folder import RunFolder
@@ -51,8 +51,8 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
-        hardware = hardware_of(folder)
-        measured = [(hardware, exemplar) for exemplar in ExemplarBuffer.open(folder) if exemplar.problem_id in ids]
+        places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
+        measured = [(name, exemplar) for name, buffer in places for exemplar in buffer if exemplar.problem_id in ids]
     else:
         entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
         measured = [(entry.hardware, Exemplar.new(entry.problem_id, entry.code, entry.speedup)) for entry in entries]

@@ -8,6 +8,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
+from cudal1_ray.exemplars.hardware_buffers import insert_measured
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.policy_assessment import questions_of, read_config
 from cudal1_ray.training.run_folder import RunFolder
@@ -56,9 +57,8 @@ def test_questions_when_exemplars_are_asked_for_are_those_that_the_runs_exemplar
 ):
     problems = load_problems()
     run, train = RunFolder(tmp_path), next(problem for problem in problems if problem.split == "train")
-    buffer = ExemplarBuffer.open(run.exemplars, create=True)
-    buffer.insert([Exemplar.new(train.problem_id, "x = 1", 2.0)])
-    buffer.save()
+    ExemplarBuffer.open(run.exemplars, create=True)
+    insert_measured(run.exemplars, "a GPU", [Exemplar.new(train.problem_id, "x = 1", 2.0)])  # that measures it again
     answerable = questions_of(run, problems, ["train", "held_out"], exemplars)
     assert [(question.split, question.exemplars) for question in answerable] == questions
 

@@ -13,11 +13,12 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD, hardware_of, insert_measured
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.preparation import origin_checkpoint, prepare_run, settle_adapter
 from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.seeding import seed_exemplars
 
 
 def finished_run(folder):
@@ -54,6 +55,24 @@ def test_run_when_started_from_the_first_stage_takes_over_everything(tmp_path):
     run = RunFolder.open(config)
     prepare_run(config, run, load_problems(config.problems), "sft")
     assert len(ExemplarBuffer.open(run.exemplars)) == len(codes)
+
+
+def test_run_when_started_from_one_that_never_measured_its_seeds_takes_those_over_too(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    (origin.exemplars / HARDWARE).write_text('{"hardware": "here"}')
+    problem = next(p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train")
+    insert_measured(origin.exemplars, "there", [Exemplar.new(problem, codes[7], 2.0)])
+    insert_measured(origin.exemplars, "there", [Exemplar.new(problem, codes[3], 3.0, policy_version=3)])
+    config = load_config([f"runs_dir={tmp_path}", "name=new", "stage=contrastive", f"init_from={origin.path}"])
+    run = RunFolder.open(config)
+    prepare_run(config, run, [], "contrastive")
+    assert [e.code for e in ExemplarBuffer.open(run.path / "exemplars.there")] == [codes[7]]  # not what was found later
+    assert hardware_of(run.path / "exemplars.there") == "there" and hardware_of(run.exemplars) == "here"
+
+    seeds = f"exemplars.seed_from={origin.path}"
+    seeded = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=seeded", seeds]))
+    seed_exemplars(str(origin.path), seeded, load_problems(load_config([]).problems))
+    assert hardware_of(seeded.exemplars) == "there" and len(ExemplarBuffer.open(seeded.exemplars)) == 2
 
 
 def prepared(folder, origin, problems, *overrides):

@@ -13,6 +13,7 @@ import yaml
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
+from cudal1_ray.exemplars.hardware_buffers import buffers_of
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.optimize.rounds import PriorExemplars
 from cudal1_ray.source.normal_form import normalise_code
@@ -41,7 +42,8 @@ class KnownProblems:
             ExemplarBuffer.open(self._folder)  # a damaged one is reported now, not to a caller
 
     def of(self, source: str) -> PriorExemplars:
-        """Return what is known of a module: nothing where the run had no such problem, or kept no exemplar of it.
+        """Return what is known of a module: nothing where the run had no such problem, or kept no exemplar of it. Those
+        of other hardware count where the run has none of its own.
 
         The buffer is opened anew each time: the run may be going on.
 
@@ -49,11 +51,12 @@ class KnownProblems:
             UserError: when its folder has been damaged meanwhile.
         """
         problem_id = self._ids.get(normalise_code(source))
-        if problem_id is None or not self._folder.is_dir():
+        if problem_id is None:
             return PriorExemplars()
-        buffer = ExemplarBuffer.open(self._folder)
-        best = buffer.best(problem_id)
-        if best is None:
+        for buffer in map(ExemplarBuffer.open, buffers_of(self._folder)):
+            if (best := buffer.best(problem_id)) is not None:
+                break
+        else:
             return PriorExemplars()
         chosen: list[Exemplar] = [best]
         rng = np.random.default_rng(_SEED)

@@ -9,6 +9,7 @@ import yaml
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig
+from cudal1_ray.exemplars.hardware_buffers import insert_measured
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.optimize.known_problems import KnownProblems
 
@@ -52,6 +53,13 @@ def test_known_problem_when_a_run_goes_on_brings_later_exemplars(run):
     buffer.insert([Exemplar.new(PROBLEM.problem_id, "later = 1", 9.0)])
     buffer.save()
     assert [e.code for e in problems.of(PROBLEM.source).exemplars] == ["later = 1"]
+
+
+def test_known_problem_when_other_hardware_alone_measured_its_exemplars_brings_those(run):
+    insert_measured(run / "exemplars", "a GPU", [Exemplar.new(p.problem_id, "y = 1", 9.0) for p in (PROBLEM, OTHER)])
+    problems = KnownProblems(str(run), 1, ExemplarsConfig())
+    assert [exemplar.code for exemplar in problems.of(OTHER.source).exemplars] == ["y = 1"]
+    assert [exemplar.speedup for exemplar in problems.of(PROBLEM.source).exemplars] == [4.0]
 
 
 def test_known_problems_when_the_run_has_no_exemplars_yet_are_none_and_nothing_is_created(run):
