@@ -65,6 +65,7 @@ def prepared_origin(folder: Path, overrides: list[str]) -> Path:
 def run_blocks(session: Session, blocks: int, steps: int, warm_up: int) -> list[dict[str, Any]]:
     """Return {staleness, rows} of each block, in the order they ran, after one that warms up."""
     settings, learner = session.config.contrastive, session.crew.learner
+    session.measure_exemplars(session.rotation)
     learner.start_stage(settings.learning_rate, temperature=settings.temperature)
     if session.config.algorithm.kl_coef > 0:
         learner.set_reference_policy()

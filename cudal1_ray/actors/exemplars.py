@@ -24,12 +24,11 @@ class ExemplarActor(FleetMember):
         """Serve what was measured on this hardware from now on; see `hardware_buffers.switch`.
 
         Returns:
-            What others measured, to be measured again: the fastest of each problem for which nothing is right here.
+            What others measured, to be measured again before a prompt shows it: see `fastest_elsewhere`.
         """
         if switch(self._folder, hardware):
             self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
-        elsewhere = fastest_elsewhere(self._folder, best_of_others)
-        return [exemplar for exemplar in elsewhere if self.best(exemplar.problem_id) is None]
+        return fastest_elsewhere(self._folder, best_of_others, self._buffer.served)
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
         """Add what is new (by normalised code) and not withheld, and save; return how many were new. Safe to repeat."""

@@ -74,14 +74,25 @@ def buffers_of(folder: Path) -> list[Path]:
     return [place for place in (folder, *sorted(folder.parent.glob(f"{folder.name}.*"))) if place.is_dir()]
 
 
-def fastest_elsewhere(folder: Path, count: int) -> list[Exemplar]:
-    """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`."""
+def fastest_elsewhere(folder: Path, count: int, here: ExemplarBuffer) -> list[Exemplar]:
+    """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`, without problems of
+    which any of these exemplars is accepted in `here` too. What the run itself finds here replaces none of them.
+    """
     of_problem: dict[str, list[Exemplar]] = defaultdict(list)
-    for place in sorted(folder.parent.glob(f"{folder.name}.*")):
-        for exemplar in ExemplarBuffer.open(place):
+    for place in buffers_of(folder):
+        for exemplar in ExemplarBuffer.open(place) if place != folder else ():
             if exemplar.speedup > 0:
                 of_problem[exemplar.problem_id].append(exemplar)
-    return [e for group in of_problem.values() for e in sorted(group, key=lambda e: -e.speedup)[:count]]
+    return [
+        exemplar
+        for problem_id, group in of_problem.items()
+        if _accepted(here.of(problem_id)).isdisjoint(_accepted(group))
+        for exemplar in sorted(group, key=lambda e: -e.speedup)[:count]
+    ]
+
+
+def _accepted(exemplars: Iterable[Exemplar]) -> set[str]:
+    return {exemplar.exemplar_id for exemplar in exemplars if exemplar.speedup > 0}
 
 
 def _beside(folder: Path, hardware: str) -> Path:

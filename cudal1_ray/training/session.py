@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +67,7 @@ class Session:
         # Stage and step of the last checkpoint, and of the one that the run continues from.
         self._saved: tuple[str, int] | None = None
         self._restored: tuple[str, int] | None = None
+        self._of_other_hardware: list[Exemplar] = []  # those that a prompt may show once they are measured here
         self.problems = {problem.problem_id: problem for problem in problems}
         self.train_problems = [p for p in problems if p.split == "train"]
         self.held_out_problems = [p for p in problems if p.split == "held_out"]
@@ -85,13 +86,13 @@ class Session:
         self.engines_current = True  # engines and learner both start from `run.policy`
 
     def settle_hardware(self) -> None:
-        """Bind exemplars and verdicts to the hardware that measures now; the fastest that other hardware measured are
-        measured again, of each problem for which none is known to be right here. A note names the devices that measured
-        the related kernels of prompts, where these are others: prompts show such speedups as recorded.
+        """Bind exemplars and verdicts to the hardware that measures now. A note names the devices that measured the
+        related kernels of prompts, where these are others: prompts show such speedups as recorded.
         """
         machine = self.crew.machine
         if machine is None:
             return
+        self._of_other_hardware = self.crew.ask_exemplars("use_hardware", machine.device, MEASURED_AGAIN)
         related = self._related.entries() if self._related and machine.on_gpu else []  # on a CPU no prompt shows any
         if others := measured_elsewhere(related, machine.device):
             source = self.config.prompting.related_from
@@ -99,10 +100,18 @@ class Session:
                 f"prompting.related_from={source}: speedups of related kernels are shown as recorded, {others}; "
                 f"this is {machine.device}"
             )
-        by_id = {exemplar.exemplar_id: exemplar for exemplar in self._of_other_hardware()}
+
+    def measure_exemplars(self, problem_ids: Collection[str]) -> None:
+        """Measure again, before prompts of these problems show exemplars, the fastest that other hardware measured.
+        Nothing may be under way except the corpus of stage 1, which is waited for too.
+        """
+        if self.config.exemplars.strategy == "none":
+            return
+        by_id = {e.exemplar_id: e for e in self._of_other_hardware if e.problem_id in problem_ids}
         if not by_id:
             return
-        collector = self.batches.collector("training")
+        self.crew.rollouts.rest()  # on a shared GPU, engines that took weights hold memory that candidates need
+        collector = self.batches.beside or self.batches.collector("training")  # a candidate of both is evaluated once
         collector.begin_batch()
         new = [collector.submit(key, self.problems[each.problem_id], each.code) for key, each in by_id.items()]
         if any(new):
@@ -114,10 +123,7 @@ class Session:
             if collector.verdicts[identity].accepted
         ]
         self.crew.ask_exemplars("insert", measured)
-
-    def _of_other_hardware(self) -> list[Exemplar]:
-        exemplars = self.crew.ask_exemplars("use_hardware", self.crew.machine.device, MEASURED_AGAIN)
-        return [exemplar for exemplar in exemplars if exemplar.problem_id in self.problems]
+        self._of_other_hardware = [e for e in self._of_other_hardware if e.exemplar_id not in by_id]
 
     def restored(self) -> None:
         """Record that the state is that of a checkpoint of this run."""

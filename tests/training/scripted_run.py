@@ -82,6 +82,8 @@ class Engine:
 
     def settle(self) -> None: ...
 
+    def rest(self) -> None: ...
+
     def score(self, pairs) -> list[tuple[float, ...]]:
         assert not self._open, "an engine that generates is not asked to score"
         return [tuple(-0.5 for _ in completion) for _, completion in pairs]

@@ -7,6 +7,7 @@ import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.config import load_config
@@ -14,8 +15,13 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured
+from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import load_problems
+from cudal1_ray.training.assessment import shows_exemplars
 from cudal1_ray.training.journal import VerdictJournal
+from cudal1_ray.training.pipeline import Pipeline
+from cudal1_ray.training.stages.contrastive import run_contrastive
+from cudal1_ray.training.stages.self_supervised import run_self_supervised
 from cudal1_ray.training.stages.sft import begin_corpus
 from tests.training.scripted_run import open_session
 
@@ -75,30 +81,91 @@ def test_seeds_when_other_hardware_measured_them_are_to_be_measured_again_and_no
     insert_measured(folder, UNRECORDED, [Exemplar.new("r", codes[3], 9.0)])
     actor = ExemplarActor(str(folder), settings)
     again = actor.use_hardware(H200, 2)
-    assert {(each.problem_id, each.speedup) for each in again} == {("q", 1.5), ("r", 9.0)}
+    assert {(each.problem_id, each.speedup) for each in again} == {("p", 2.0), ("q", 1.5), ("r", 9.0)}
     assert actor.best_speedups(["p", "q", "r"]) == {"p": 4.0, "q": 0.0, "r": 0.0}
     interrupted = ExemplarActor(str(folder), settings)  # before anything was measured again
     assert interrupted.use_hardware(H200, 2) == again
-    interrupted.insert([Exemplar.new("q", codes[1], 1.1)])
-    assert [each.problem_id for each in ExemplarActor(str(folder), settings).use_hardware(H200, 2)] == ["r"]
+    interrupted.insert([Exemplar.new("q", codes[1], 1.1), Exemplar.new("r", codes[0], 7.0)])
+    further = ExemplarActor(str(folder), settings).use_hardware(H200, 2)
+    assert [each.problem_id for each in further] == ["p", "r"]  # a candidate of the run's own replaces no seed
 
 
-def test_run_when_other_hardware_measured_its_seeds_measures_them_once_and_serves_what_it_measured(tmp_path):
-    problem = next(p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train")
-    seed = Exemplar.new(problem, "class ModelNew(Model):\n    gain = 4", 9.0)
-    insert_measured(tmp_path / "run" / "exemplars", H100, [seed])
+TRAIN = [p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train"]
 
-    def settled():
-        session = open_session(tmp_path)
-        session.crew.machine = Machine(H200)
-        session.settle_hardware()
-        assert session.crew.buffer.best(problem).speedup == 5.0  # as the scripted evaluator has it
-        return session.crew.evaluations.evaluated.total(), session.progress._notes
 
-    assert settled() == (1, [f"measuring 1 exemplar again on {H200}"])
+def seeded(folder, *overrides: str):
+    """Return a session on an H200, whose run began with a seed for each training problem that an H100 measured."""
+    if not (folder / "run").exists():
+        seeds = [Exemplar.new(problem, "class ModelNew(Model):\n    gain = 4", 9.0) for problem in TRAIN]
+        insert_measured(folder / "run" / "exemplars", H100, seeds)
+    session = open_session(folder, "assessment.every_steps=0", "algorithm.kl_coef=0", *overrides)
+    session.crew.learner.start_stage = lambda *arguments, **names: None
+    session.crew.machine = Machine(H200)
+    session.settle_hardware()
+    return session
+
+
+def measured_here(session) -> list[str]:
+    """Return the problems whose seed the run serves as the scripted evaluator measured it."""
+    seeds = ((problem, session.crew.buffer.best(problem)) for problem in TRAIN)
+    return [problem for problem, best in seeds if best is not None and best.step == 0 and best.speedup == 5.0]
+
+
+def test_run_when_other_hardware_measured_its_seeds_measures_those_of_asked_problems_once_before_it_shows_any(tmp_path):
+    session = seeded(tmp_path, "problems.asked=3", "contrastive.steps=1")
+    assert session.crew.evaluations.evaluated.total() == 0 and session.crew.buffer.size() == 0
+    retired, *rotation = session.rotation
+    session.state.problems.retired = lambda problem_id: problem_id == retired
+    run_contrastive(session, lambda *arguments: None)
+    assert session.progress._notes[0] == f"measuring 2 exemplars again on {H200}"
+    selections = {row["problem_id"]: row["exemplar_ids"] for row in JsonLines(session.run.selections)}
+    assert sorted(selections) == rotation and all(selections.values())
+    keys = [row["key"] for row in session.journal._lines]
+    assert len(keys) == len(set(keys)) == session.crew.evaluations.evaluated.total() == session.progress._evaluations
+
     shutil.rmtree(tmp_path / "run" / "exemplars")  # a kill before what was measured was saved
     insert_measured(tmp_path / "run" / "exemplars", H200, [])
-    assert settled() == (0, [])
+    again = seeded(tmp_path, "problems.asked=3", "contrastive.steps=1")
+    again.measure_exemplars(rotation)
+    assert again.crew.evaluations.evaluated.total() == 0 and again.progress._evaluations == len(keys)
+    assert measured_here(again) == rotation
+
+
+@pytest.mark.parametrize(
+    ("run_stage", "overrides", "shows"),
+    [
+        (run_contrastive, ["exemplars=none"], False),
+        (run_self_supervised, ["self_supervised.rounds=1"], False),
+        (run_self_supervised, ["self_supervised.rounds=2", "self_supervised.exemplar_prompts=false"], False),
+        (run_self_supervised, ["self_supervised.rounds=2"], True),
+    ],
+)
+def test_stage_when_its_prompts_show_exemplars_measures_seeds_and_else_none(
+    tmp_path, monkeypatch, run_stage, overrides, shows
+):
+    monkeypatch.setattr(Pipeline, "run", lambda *arguments: None)
+    session = seeded(tmp_path, *overrides)
+    run_stage(session, *([lambda *arguments: None] if run_stage is run_contrastive else []))
+    assert measured_here(session) == (TRAIN if shows else [])
+
+
+def test_assessment_when_it_shows_exemplars_measures_those_of_its_problems(tmp_path):
+    session = seeded(tmp_path)
+    assert shows_exemplars(session, session.train_problems[:2])
+    assert measured_here(session) == TRAIN[:2] and session.crew.buffer.size() == 2
+    assert not shows_exemplars(seeded(tmp_path / "without", "exemplars=none"), session.train_problems[:2])
+
+
+def test_seed_when_the_corpus_of_stage_1_has_it_too_is_evaluated_once(tmp_path):
+    entry = tmp_path / "corpus" / TRAIN[0] / "four.py"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("class ModelNew(Model):\n    gain = 4")
+    session = seeded(tmp_path, f"sft.corpus={tmp_path / 'corpus'}")
+    corpus = begin_corpus(session)
+    session.measure_exemplars(TRAIN[:1])
+    corpus.finish()
+    assert corpus.verdicts[f"{TRAIN[0]}/four"].speedup == 5.0 and measured_here(session) == TRAIN[:1]
+    assert session.crew.evaluations.evaluated.total() == 1 == len(session.journal._lines)
 
 
 def test_corpus_when_another_device_measured_it_is_noted(tmp_path):

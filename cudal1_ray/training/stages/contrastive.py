@@ -27,6 +27,7 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
     """
     settings, algorithm = session.config.contrastive, session.config.algorithm
     done = session.steps_done(STAGE)
+    session.measure_exemplars(session.rotation)
     session.progress.stage(STAGE, settings.steps, done)
     session.crew.learner.start_stage(
         settings.learning_rate,

@@ -17,6 +17,8 @@ def run_self_supervised(session: Session) -> None:
     """Run the rounds that the checkpoint does not have yet."""
     settings = session.config.self_supervised
     done = session.steps_done(STAGE)
+    if settings.exemplar_prompts and settings.rounds > 1:
+        session.measure_exemplars(session.rotation)
     session.progress.stage(STAGE, settings.rounds, done)
     session.crew.learner.start_stage(
         settings.learning_rate,

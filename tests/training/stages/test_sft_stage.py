@@ -36,7 +36,6 @@ class WaitingLearner(Learner):
 def test_epoch_when_the_learner_works_on_the_one_before_is_drawn_beside_it(tmp_path, monkeypatch):
     session = open_session(tmp_path, f"sft.epochs={EPOCHS}")
     learner = session.crew.learner = WaitingLearner(session.crew.rollouts)
-    session.crew.rollouts.rest = lambda: None
 
     def draw(session, entries, speedups, epoch):
         learner.drawn[epoch].set()
