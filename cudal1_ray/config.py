@@ -202,6 +202,15 @@ def stages_of(config: Config) -> list[str]:
     return stages
 
 
+def started_cluster(config: Config) -> ClusterConfig:
+    """Return `config.cluster` with the actors that a run starts: no rollout engine where nothing samples the policy,
+    stage 1 being all of its stages and none of them assessed.
+    """
+    if stages_of(config) != ["sft"] or config.assessment.enabled:
+        return config.cluster
+    return dataclasses.replace(config.cluster, rollout=dataclasses.replace(config.cluster.rollout, count=0))
+
+
 def check_config(config: Config) -> None:
     """Import the plugins, whose names the configuration may use, and check what types cannot.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,16 @@ from hydra import compose
 from omegaconf import OmegaConf
 
 from cudal1_ray.cli import main
-from cudal1_ray.config import Config, check_config, composing, config_dir, load_config, to_dict, to_yaml
+from cudal1_ray.config import (
+    Config,
+    check_config,
+    composing,
+    config_dir,
+    load_config,
+    started_cluster,
+    to_dict,
+    to_yaml,
+)
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.training.preflight import check_corpora, check_gpus, check_run
@@ -126,6 +136,25 @@ def test_roles_when_they_want_a_gpu_and_none_is_here_are_named_before_a_policy_i
     for elsewhere in (["cluster.address=host:6379"], ["cluster.num_gpus=1"]):
         check_gpus(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", *elsewhere]))
     check_gpus(load_config([]))
+    without_engine = ["recipe=kernelbench_one_gpu", "stage=sft", "assessment.enabled=false"]
+    with pytest.raises(UserError, match="a GPU is needed by evaluator, learner, and"):
+        check_gpus(load_config([*without_engine, "policy.path=x", "problems.path=x"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "engines"),
+    [
+        (["stage=sft"], 2),
+        (["stage=sft", "assessment.enabled=false"], 0),
+        (["stage=sft+contrastive", "assessment.enabled=false"], 2),
+        (["stage=self_supervised", "assessment.enabled=false"], 2),
+    ],
+)
+def test_engines_when_nothing_samples_the_policy_are_not_started(overrides, engines):
+    config = load_config([*overrides, "cluster.rollout.count=2"])
+    cluster = started_cluster(config)
+    assert cluster.rollout.count == engines and config.cluster.rollout.count == 2
+    assert dataclasses.replace(cluster, rollout=config.cluster.rollout) == config.cluster
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,16 @@ class RolloutFleet:
         return time.perf_counter() - started
 
     def start(self, requests: Sequence[GenerationRequest], sampling: SamplingParameters) -> None:
-        """Split requests among the engines. `sampling.n` is 1: every request is one completion."""
+        """Split requests among the engines. `sampling.n` is 1: every request is one completion.
+
+        Raises:
+            RuntimeError: there is no engine, and the completions would never come.
+        """
+        if requests and not self.fleet.members:
+            raise RuntimeError(f"{len(requests)} completions are asked for, and no rollout engine was started")
         self._sampling, self._awake = sampling, self._awake or bool(requests)
         self._open.update({request.request_id: request for request in requests})
-        engines = max(1, len(self.fleet.members))
+        engines = len(self.fleet.members)
         self._shares.extend(share for i in range(engines) if (share := tuple(requests[i::engines])))
 
     def abort(self, request_ids: Collection[str]) -> int:

@@ -62,6 +62,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
             raise UserError(f"{flag} {value}: must be at least 1")
     config.assessment.samples_per_problem = count = request.samples or config.assessment.samples_per_problem
     config.assessment.problems = request.problems
+    config.assessment.enabled = True  # whatever the run had: its engines are started
     beginnings = dict(find_policy(folder, policy) for policy in request.policies)
     problems = load_problems(config.problems)
     chosen: list[Problem] = []

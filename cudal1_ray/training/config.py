@@ -135,7 +135,8 @@ class ContrastiveConfig:
 class AssessmentConfig:
     """The table of the report: each policy sampled anew, evaluated apart from all that training saw."""
 
-    enabled: bool = True  # false: the run ends without its table
+    # false: the run ends without its table; with stage=sft nothing samples then, and no rollout engine is started.
+    enabled: bool = True
     samples_per_problem: int = bounded(8, least=1)  # completions of each problem, from each policy
     # Problems of each split that are asked, the same for every policy of every run; null: all.
     problems: int | None = bounded(None, least=1)

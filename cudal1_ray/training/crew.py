@@ -21,7 +21,7 @@ from cudal1_ray.actors.placement import actor_options, check_capacity
 from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.actors.work_queue import WorkQueue
-from cudal1_ray.config import Config
+from cudal1_ray.config import Config, started_cluster
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.evaluation.opening.store import require_closed_folder
@@ -43,6 +43,7 @@ class Crew:
         adapter_folder: adapter that the learner starts with; None: a fresh one, where adapters train.
 
     Attributes:
+        config: the same, its cluster with the actors that the run starts.
         serves_adapters: engines take the learner's adapters alone; else whole weights, adapters merged.
         no_adapter_reason: why they do not, where they were asked to.
 
@@ -51,8 +52,8 @@ class Crew:
     """
 
     def __init__(self, config: Config, run: RunFolder, adapter_folder: Path | None = None):
-        cluster, policy_path = config.cluster, str(run.policy.resolve())
-        self.config = config
+        cluster, policy_path = started_cluster(config), str(run.policy.resolve())
+        self.config = replace(config, cluster=cluster)
         self.evaluate_during_generation = cluster.evaluate_during_generation
         evaluation = config.evaluation
         if not evaluation.compile_cache:  # what a compiler has built, evaluators find; so does the run that continues
@@ -60,7 +61,7 @@ class Crew:
         if not evaluation.problem_cache:
             evaluation = replace(evaluation, problem_cache=_opened_problems(run))
         of_members = config_of_members(evaluation, cluster.evaluator.count)
-        check_placement(cluster, config.rollout, evaluation)
+        check_placement(config.cluster, config.rollout, evaluation)
         check_capacity(cluster)
         self.learner = LearnerGroup(
             config.learner,
@@ -122,10 +123,13 @@ class Crew:
         """
         waiting_for("learner")
         self.learner.wait_until_ready()
-        for fleet in (self.compilers, self.evaluators, self.exemplars, self.rollouts.fleet):
-            waiting_for(fleet.name)
-            fleet.wait_until_ready()
-        self.serves_adapters, self.no_adapter_reason = self.rollouts.fleet.call_all("serves_adapters")[0]
+        engines = self.rollouts.fleet
+        for fleet in (self.compilers, self.evaluators, self.exemplars, engines):
+            if fleet.members:
+                waiting_for(fleet.name)
+                fleet.wait_until_ready()
+        if engines.members:
+            self.serves_adapters, self.no_adapter_reason = engines.call_all("serves_adapters")[0]
         self.rollouts.rest()  # on a shared GPU their memory is the learner's until prompts come
         self.machine = next(iter(self.evaluators.call_all("machine")), None)
         if self.config.evaluation.device != "cpu" and not self._architecture:
@@ -150,8 +154,10 @@ class Crew:
 
     def publish(self, policy_version: int, during_generation: bool = False) -> float:
         """Send the learner's weights to every engine, the adapters alone where engines serve them; return the seconds
-        it took.
+        it took. Without an engine nothing is gathered.
         """
+        if not self.rollouts.fleet.members:
+            return 0.0
         weights = self.learner.publish(adapters=self.serves_adapters)
         return self.rollouts.load_weights(weights, policy_version, during_generation)
 

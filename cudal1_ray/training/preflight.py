@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cudal1_ray.actors.config import check_placement
-from cudal1_ray.config import Config, stages_of
+from cudal1_ray.config import Config, stages_of, started_cluster
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning.algorithm import compute_advantages
 from cudal1_ray.problems.corpus_sources import require_corpus
@@ -109,8 +109,9 @@ def check_gpus(config: Config) -> None:
     """
     import torch
 
-    cluster = config.cluster
-    roles = [name for name in ("rollout", "evaluator", "learner") if getattr(cluster, name).num_gpus > 0]
+    cluster = started_cluster(config)
+    started = [name for name in ("rollout", "evaluator", "learner") if getattr(cluster, name).count > 0]
+    roles = [name for name in started if getattr(cluster, name).num_gpus > 0]
     if roles and not cluster.address and cluster.num_gpus is None and torch.cuda.device_count() == 0:
         raise UserError(
             f"cluster: a GPU is needed by {', '.join(roles)}, and PyTorch sees none here; give "

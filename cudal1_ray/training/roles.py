@@ -19,12 +19,16 @@ class RoleClock:
 
     Those of several members are added up: an evaluator that works all the time beside one that does nothing make one
     busy second a second, of two possible ones.
+
+    Attributes:
+        members: how many each role has, of the roles that the run started.
     """
 
     def __init__(self, crew: Crew):
         cluster = crew.config.cluster
         self._crew = crew
-        self.members = {"rollout": cluster.rollout.count, "evaluation": cluster.evaluator.count, "learner": 1}
+        counts = (cluster.rollout.count, cluster.evaluator.count, 1)
+        self.members = {role: count for role, count in zip(ROLES, counts, strict=True) if count}
         self._learned_s = 0.0
         self._lock = threading.Lock()
         self._learning_since: float | None = None
@@ -47,7 +51,7 @@ class RoleClock:
         """
         now, busy = time.perf_counter(), self._busy()
         step_s = max(now - self._lap_started, 1e-9)
-        spent = {role: busy[role] - self._before[role] for role in ROLES}
+        spent = {role: busy[role] - self._before[role] for role in self.members}
         self._lap_started, self._before = now, busy
         figures = {"step_s": step_s} | {f"busy_{role}": seconds for role, seconds in spent.items()}
         return figures | {f"idle_{role}": share for role, share in idle_shares(spent, step_s, self.members).items()}
@@ -70,11 +74,11 @@ def idle_shares(busy_s: Mapping[str, float], seconds: float, members: Mapping[st
 
 def idle_over_steps(rows: Iterable[Mapping[str, Any]], members: Mapping[str, int]) -> dict[str, float]:
     """Return each role's idle share over all the time that metrics rows stand for; empty without a row that has it."""
-    timed = [row for row in rows if row.get("step_s") and "busy_rollout" in row]
+    timed = [row for row in rows if row.get("step_s") and "busy_learner" in row]
     if not timed:
         return {}
     seconds = sum(row["step_s"] for row in timed)
-    return idle_shares({role: sum(row.get(f"busy_{role}", 0.0) for row in timed) for role in ROLES}, seconds, members)
+    return idle_shares({role: sum(row.get(f"busy_{role}", 0.0) for row in timed) for role in members}, seconds, members)
 
 
 def idle_line(stage: str, rows: Iterable[Mapping[str, Any]], members: Mapping[str, int]) -> str:

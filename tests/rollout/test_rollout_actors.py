@@ -62,6 +62,17 @@ def test_completions_when_given_up_never_come_and_engines_are_free(rollouts):
     assert rollouts.busy_s > busy_before
 
 
+def test_requests_when_there_is_no_engine_are_refused_and_weights_go_nowhere(ray_cluster):
+    nothing = RolloutFleet(Fleet("rollout", lambda _: None, RoleConfig(count=0), max_replacements=0), sleeps=True)
+    nothing.fleet.wait_until_ready()
+    assert nothing.load_weights(ray.put({}), 1) >= 0.0 and nothing.sync_phases_s == []
+    nothing.rest()
+    with pytest.raises(RuntimeError, match="no rollout engine was started"):
+        nothing.start(REQUESTS, LONG)
+    assert nothing.outstanding == 0 and nothing.collect() == []
+    nothing.fleet.stop()
+
+
 def test_weights_when_engines_generate_may_come(rollouts, first_model, second_model):
     rollouts.load_weights(ray.put(weights_of(first_model)), 1)
     rollouts.start(REQUESTS, LONG)

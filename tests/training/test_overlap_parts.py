@@ -99,6 +99,8 @@ def test_idle_shares_when_computed_by_hand_are_these():
     }  # fmt: skip
     assert idle_line("contrastive", rows, members) == "contrastive: idle rollout 60%, evaluation 20%, learner 60%"
     assert idle_line("sft", rows, members) == ""
+    without_engine = [{"stage": "sft", "step_s": 4.0, "busy_evaluation": 0.0, "busy_learner": 3.0}]
+    assert idle_line("sft", without_engine, {"evaluation": 2, "learner": 1}) == "sft: idle evaluation 100%, learner 25%"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 import ray
 
 from cudal1_ray.actors.placement import connect
-from cudal1_ray.config import Config
+from cudal1_ray.config import Config, started_cluster
 from cudal1_ray.errors import UserError
 from cudal1_ray.training.stopping import Stopper
 from cudal1_ray.training.sweeps.jobs import JobEnding, SweepFolder, SweepJob
@@ -146,7 +146,8 @@ class _Launcher:
             return
         self._settling = None
         if self._next is None:
-            self._next, self._asked_at = Reservation(job.config.cluster, self._limits.driver_cpus), time.monotonic()
+            self._next = Reservation(started_cluster(job.config), self._limits.driver_cpus)
+            self._asked_at = time.monotonic()
         if self._next.ready(POLL_S):
             waiting.popleft()
             room, self._next = self._next, None
