@@ -1,10 +1,12 @@
 """Check the candidates of generated problems (`sft.generated_problems`), without a GPU and on one.
 
     PYTHONPATH=.:$TRITON python -m benchmarks.corpus.generated run [--first 0] [--count 100]
+    PYTHONPATH=.:$TRITON python -m benchmarks.corpus.generated compile [--names 'Conv1d|Conv3d']
     python -m benchmarks.corpus.generated emit FOLDER [--count 96]
     cudal1 evaluate --manifest FOLDER/manifest.jsonl --out FOLDER/verdicts.jsonl --device cuda evaluation=cuda_train
 
-`run` needs no GPU: each candidate beside its reference, in double precision, at small sizes, by Triton's interpreter.
+`run` and `compile` need no GPU: each candidate beside its reference, in double precision, at small sizes, by Triton's
+interpreter; and its kernels compiled for Hopper (sm_90). `--names` takes the draws whose names begin with a pattern.
 $TRITON is a folder with Triton, as for `benchmarks.corpus.check`.
 """
 
@@ -12,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.corpus.check import compare, small_source
+from benchmarks.corpus.check import compare, compile_kernels, small_source
 from benchmarks.corpus.emit import write_manifest
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.problems import CorpusEntry, Problem
@@ -38,32 +41,41 @@ def draws(first: int, count: int) -> Iterator[tuple[Problem, CorpusEntry]]:
         yield generate(np.random.default_rng(number), f"generated-{number}")
 
 
-def run(first: int, count: int) -> int:
-    """Check candidates by Triton's interpreter; return how many are wrong."""
-    os.environ["TRITON_INTERPRET"] = "1"
-    failed = 0
+def check(first: int, count: int, names: str, once: bool) -> int:
+    """Check candidates by Triton's interpreter, or `once` only compile their kernels; return how many fail."""
+    if not once:
+        os.environ["TRITON_INTERPRET"] = "1"
+    compiled = compile_kernels(Path(tempfile.gettempdir())) if once else []
+    failed = checked = 0
     for problem, entry in draws(first, count):
+        if not re.match(names, problem.name):
+            continue
+        checked += 1
+        compiled.clear()
         try:
             finding = check_static(entry.code).refusal
             assert finding is None, f"static check: {finding}"
             with tempfile.TemporaryDirectory() as folder:
-                compare(small_source(problem.source, SMALL), entry.code, problem.problem_id, Path(folder), False)
+                source = small_source(problem.source, SMALL)
+                compare(source, entry.code, problem.problem_id, Path(folder), once)
+            assert compiled or not once, "no kernel was compiled"
         except Exception as error:  # of a candidate's code: anything
             failed += 1
             print(f"FAIL {problem.problem_id} {problem.name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-    print(f"{count} candidates, {failed} failed")
+    print(f"{checked} candidates, {failed} failed")
     return failed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("run", "emit"))
+    parser.add_argument("mode", choices=("run", "compile", "emit"))
     parser.add_argument("folder", type=Path, nargs="?", help="of the manifest, with emit")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--names", default="", help="a pattern of the beginning of names, with run and compile")
     arguments = parser.parse_args()
-    if arguments.mode == "run":
-        return 1 if run(arguments.first, arguments.count) else 0
+    if arguments.mode != "emit":
+        return 1 if check(arguments.first, arguments.count, arguments.names, arguments.mode == "compile") else 0
     if arguments.folder is None:
         parser.error("emit: give a folder")
     pairs = draws(arguments.first, arguments.count)
