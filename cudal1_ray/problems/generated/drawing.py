@@ -1,5 +1,5 @@
 """Problems in KernelBench's form and right candidates for them, drawn from a grammar: a matrix product, a convolution
-or neither, then pointwise operations and perhaps a statistic.
+or neither, then pointwise operations and perhaps a statistic; or one operation alone, which the candidate computes.
 
 A pretrained policy learns from them how such a candidate is written. Both are made from one description, so the
 candidate computes what the reference does (`tests/problems/generated/` runs both). No problem is one of KernelBench's
@@ -13,10 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cudal1_ray.problems.corpus import CorpusEntry
+from cudal1_ray.problems.generated.alone import alone_pair
 from cudal1_ray.problems.generated.candidates import Tail, in_segments, over_channels, over_everything, pointwise
 from cudal1_ray.problems.generated.convolutions import convolution_pair
 from cudal1_ray.problems.generated.held_out import is_held_out
 from cudal1_ray.problems.generated.layers import Layer, draw_convolution, draw_gemm, draw_input
+from cudal1_ray.problems.generated.losses import draw_loss
 from cudal1_ray.problems.generated.statistics import (
     CHANNELS,
     EVERYTHING,
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 # Share of problems of a convolution alone.
 _CONVOLUTIONS = 0.1
+# Shares of the other operations alone, and what draws them. KernelBench's level 1 has 7 losses among its 100
+# problems.
+ALONE = ((0.05, draw_loss),)
 
 
 def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEntry]:
@@ -45,8 +50,14 @@ def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEn
     Args:
         identity: the problem's id, from which the candidate's follows.
     """
-    if rng.random() < _CONVOLUTIONS:
+    share = rng.random()
+    if share < _CONVOLUTIONS:
         return convolution_pair(rng, identity)
+    share -= _CONVOLUTIONS
+    for of_kind, draw in ALONE:
+        if share < of_kind:
+            return alone_pair(draw, rng, identity)
+        share -= of_kind
     while True:
         layer, tail, kept = _draw(rng)
         pooled = layer.kind == "conv" and tail.statistic is None and rng.random() < 0.15

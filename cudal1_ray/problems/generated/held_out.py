@@ -24,6 +24,7 @@ _HELD_OUT = (
     "Matmul Sigmoid Scale ResidualAdd", "Matmul GroupNorm Min Add", "Matmul GroupNorm Min", "Matmul Add ReLU",
     "Matmul Swish Divide Clamp Tanh Clamp", "Matmul Divide GELU", "ConvTranspose2d Softmax Add Scale Sigmoid",
     "Matmul Add Swish Tanh GELU Clamp", "Matmul GELU Softmax", "ConvTranspose2d BatchNorm Tanh MaxPool",
+    " CrossEntropyLoss", " KLDivLoss", " TripletMarginLoss",
 )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def reference(description: Description, rng: np.random.Generator) -> str:
     if "F." in "\n".join(body):
         text += "import torch.nn.functional as F\n"
     text += "\n\nclass Model(nn.Module):\n" + (docstring if rng.random() < 0.7 else "")
-    text += _constructor(description.arguments, state, "super(Model, self).__init__()")
+    text += constructor(description.arguments, state, "super(Model, self).__init__()")
     text += f"\n    def forward(self, {', '.join(description.inputs)}):\n"
     text += "".join(f"        {line}\n" for line in body) + "        return x\n\n\n"
     sizes = dict([*layer.sizes, *description.arguments])
@@ -95,7 +95,7 @@ def candidate(description: Description, written: Written) -> str:
     functional = "import torch.nn.functional as F\n" if description.folded else ""
     imports = f"import torch\nimport torch.nn as nn\n{functional}import triton\nimport triton.language as tl\n"
     functions = [TRITON_FUNCTIONS[name].strip() + "\n" for name in written.kernel.functions]
-    model = "class ModelNew(nn.Module):\n" + _constructor(description.arguments, state, "super().__init__()")
+    model = "class ModelNew(nn.Module):\n" + constructor(description.arguments, state, "super().__init__()")
     model += f"\n    def forward(self, {', '.join(description.inputs)}):\n"
     model += "".join(f"        {line}\n" for line in body)
     return "\n\n".join([imports, *functions, written.kernel.text(), model])
@@ -146,6 +146,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _constructor(arguments: list[tuple[str, str]], state: list[str], first: str) -> str:
+def constructor(arguments: Sequence[tuple[str, str]], state: Sequence[str], first: str) -> str:
+    """Return `__init__`, whose first line calls the base class."""
     names = "".join(f", {name}" for name, _ in arguments)
     return f"    def __init__(self{names}):\n        {first}\n" + "".join(f"        {line}\n" for line in state)

@@ -42,6 +42,7 @@ HELD_OUT = (
     "Conv2d_InstanceNorm_Divide",
     "Conv3d_GroupNorm_Mean",
     "ConvTranspose3d_Softmax_Sigmoid",
+    ".*(CrossEntropy|KLDiv|Triplet|MatrixVector|Diagonal).*",
 )
 
 
@@ -61,7 +62,8 @@ def functions(source: str, of_class: str) -> dict[str, ast.FunctionDef]:
 
 def test_pair_when_drawn_with_one_seed_twice_is_the_same():
     assert list(draws(3, 5)) == list(draws(3, 5))
-    assert len({entry.code for _, entry in PAIRS}) > 0.95 * len(PAIRS)
+    assert len({problem.source for problem, _ in PAIRS}) > 0.95 * len(PAIRS)
+    assert len({entry.code for _, entry in PAIRS}) > 0.9 * len(PAIRS)
 
 
 def test_generated_problem_when_parsed_is_a_problem():
@@ -84,9 +86,8 @@ def test_generated_candidate_when_read_has_a_kernel_and_the_arguments_of_its_ref
 
 
 def test_generated_convolution_when_alone_is_computed_by_the_candidates_own_kernel():
-    alone = [
-        (problem, entry) for problem, entry in PAIRS if re.search(r"return self\.\w+\(x\)\n\n\n[a-z]", problem.source)
-    ]
+    returned = re.compile(r"return self\.\w+\(x\)\n\n\n[a-z]")
+    alone = [pair for pair in PAIRS if pair[0].name.startswith("Conv") and returned.search(pair[0].source)]
     kinds = {problem.name.split("_")[0] for problem, _ in alone}
     assert len(alone) > 0.05 * len(PAIRS) and kinds == {"Conv1d", "Conv3d", "ConvTranspose2d", "ConvTranspose3d"}
     for problem, entry in alone:
@@ -104,11 +105,13 @@ def test_generated_candidate_when_described_has_numbered_sentences():
 @pytest.mark.parametrize("number", range(30))
 def test_reference_when_run_at_small_sizes_returns_a_finite_tensor(number, namespace_of):
     torch.manual_seed(number)
-    names_of = namespace_of(small_source(PAIRS[number][0].source, SMALL))
+    problem = PAIRS[number][0]
+    names_of = namespace_of(small_source(problem.source, SMALL))
     model = names_of["Model"](*names_of["get_init_inputs"]())
     with torch.no_grad():
         output = model(*names_of["get_inputs"]())
-    assert output.dtype == torch.float32 and output.isfinite().all()
+    assert output.dtype == (torch.int64 if problem.name.startswith("Arg") else torch.float32)
+    assert output.isfinite().all()
 
 
 def test_names_when_many_are_drawn_hold_no_held_out_problem(monkeypatch):
@@ -123,7 +126,7 @@ def test_names_when_many_are_drawn_hold_no_held_out_problem(monkeypatch):
     reason="Triton 3.6 interprets loop bounds as arrays of one element, which NumPy 2.4 takes for no integer",
 )
 def test_candidates_when_interpreted_on_the_cpu_equal_their_references():
-    command = [sys.executable, "-m", "benchmarks.corpus.generated", "run", "--count", "20"]
+    command = [sys.executable, "-m", "benchmarks.corpus.generated", "run", "--count", "31"]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
