@@ -161,7 +161,7 @@ def _candidate(of: Convolution) -> str:
         "channel = (tl.program_id(1) % blocks) * CHANNELS + tl.arange(0, CHANNELS)",
         "position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)",
         f"inside = position < {' * '.join(ends)}",
-        *_coordinates(of),
+        *coordinates(of.axes),
         "total = tl.zeros([POSITIONS, CHANNELS], tl.float32)",
         "for source in range(0, in_group):",
         f"    plane = (image * channels_in + group * in_group + source) * {' * '.join(of.axes)}",
@@ -172,8 +172,8 @@ def _candidate(of: Convolution) -> str:
         indent += "    "
         lines += [f"{indent}{line}" for line in _read_place(of, axis, letter)]
     masks = " & ".join(["inside", *(f"fits_{letter}" for _, letter in per_axis)])
-    place = _joined([f"from_{letter}" for _, letter in per_axis], of.axes)
-    tap = _joined([f"k_{letter}" for _, letter in per_axis], [f"K{letter.upper()}" for _, letter in per_axis])
+    place = joined([f"from_{letter}" for _, letter in per_axis], of.axes)
+    tap = joined([f"k_{letter}" for _, letter in per_axis], [f"K{letter.upper()}" for _, letter in per_axis])
     taps = " * ".join(f"K{letter.upper()}" for _, letter in per_axis)
     weight = "(group * of_group + channel) * in_group + source"
     if of.transposed:
@@ -218,7 +218,7 @@ class ModelNew(nn.Module):
 {_forward(of, kernel)}"""
 
 
-def _joined(indices: Sequence[str], sizes: Sequence[str]) -> str:
+def joined(indices: Sequence[str], sizes: Sequence[str]) -> str:
     """Return the offset of an element in row-major order."""
     offset = indices[0]
     for index, size in zip(indices[1:], sizes[1:], strict=True):
@@ -226,10 +226,10 @@ def _joined(indices: Sequence[str], sizes: Sequence[str]) -> str:
     return offset
 
 
-def _coordinates(of: Convolution) -> list[str]:
+def coordinates(axes: Sequence[str]) -> list[str]:
     """Return the lines that split the output's position into its axes."""
-    lines, ends = [], [f"{axis}_out" for axis in of.axes]
-    for number, axis in enumerate(of.axes):
+    lines, ends = [], [f"{axis}_out" for axis in axes]
+    for number, axis in enumerate(axes):
         later, place = ends[number + 1 :], "position"
         if later:
             size = " * ".join(later)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.corpus.check import small_source
-from benchmarks.corpus.generated import SMALL, draws
+from benchmarks.corpus.generated import draws, small_sizes
 from cudal1_ray.problems.generated import drawing, losses
 from cudal1_ray.problems.generated.alone import alone_pair
 from cudal1_ray.problems.generated.losses import Loss, draw_loss
@@ -23,7 +23,7 @@ def pairs_of(draw, count):
 
 
 def loaded(problem, namespace_of):
-    return namespace_of(small_source(problem.source, SMALL))
+    return namespace_of(small_source(problem.source, small_sizes(problem)))
 
 
 @pytest.mark.parametrize("draw", KINDS)

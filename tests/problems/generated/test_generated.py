@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks.corpus.check import small_source
-from benchmarks.corpus.generated import SMALL, draws
+from benchmarks.corpus.generated import draws, small_sizes
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
@@ -106,7 +106,7 @@ def test_generated_candidate_when_described_has_numbered_sentences():
 def test_reference_when_run_at_small_sizes_returns_a_finite_tensor(number, namespace_of):
     torch.manual_seed(number)
     problem = PAIRS[number][0]
-    names_of = namespace_of(small_source(problem.source, SMALL))
+    names_of = namespace_of(small_source(problem.source, small_sizes(problem)))
     model = names_of["Model"](*names_of["get_init_inputs"]())
     with torch.no_grad():
         output = model(*names_of["get_inputs"]())
