@@ -32,7 +32,7 @@ SMALL = {
     "batch_size": 3, "in_features": 12, "out_features": 32, "input_size": 12, "hidden_size": 32, "in_channels": 4,
     "out_channels": 16, "height": 9, "width": 7, "depth": 5, "length": 23, "dim": 70, "dim1": 13, "dim2": 37,
     "features": 11, "num_groups": 4, "kernel_size": 3, "output_dim": 7000, "embedding_dim": 1500, "num_features": 1500,
-    "num_classes": 1500, "channels": 2,
+    "num_classes": 1500, "channels": 2, "sequence_length": 2100,
 }  # fmt: skip
 
 
@@ -43,8 +43,11 @@ def draws(first: int, count: int) -> Iterator[tuple[Problem, CorpusEntry]]:
 
 
 def small_sizes(problem: Problem) -> dict[str, int]:
-    """Return the sizes for a problem; a pooling's window, to which its padding fits, is left as it is."""
+    """Return the sizes for a problem; the number of an axis (`dim`) and a pooling's window, to which its padding fits,
+    are left as they are.
+    """
     own = {"kernel_size"} if "Pool" in problem.name.split("_")[0] else set()
+    own |= {"dim"} if "self.dim" in problem.source else set()
     return {name: size for name, size in SMALL.items() if name not in own}
 
 
