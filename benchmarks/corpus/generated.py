@@ -32,7 +32,7 @@ SMALL = {
     "batch_size": 3, "in_features": 12, "out_features": 32, "input_size": 12, "hidden_size": 32, "in_channels": 4,
     "out_channels": 16, "height": 9, "width": 7, "depth": 5, "length": 23, "dim": 70, "dim1": 13, "dim2": 37,
     "features": 11, "num_groups": 4, "kernel_size": 3, "output_dim": 7000, "embedding_dim": 1500, "num_features": 1500,
-    "num_classes": 1500, "channels": 2, "sequence_length": 2100,
+    "num_classes": 1500, "channels": 2, "sequence_length": 2100, "M": 70, "N": 90, "K": 50,
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from cudal1_ray.problems.generated.held_out import is_held_out
 from cudal1_ray.problems.generated.layers import Layer, draw_convolution, draw_gemm, draw_input
 from cudal1_ray.problems.generated.losses import draw_loss
 from cudal1_ray.problems.generated.pooling import draw_pooling
+from cudal1_ray.problems.generated.products import draw_product
 from cudal1_ray.problems.generated.reductions import draw_reduction
 from cudal1_ray.problems.generated.scans import draw_scan
 from cudal1_ray.problems.generated.statistics import (
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 _CONVOLUTIONS = 0.1
 # Shares of the other operations alone, and what draws them. KernelBench's level 1 has 5 to 7 each of losses, poolings,
 # scans and reductions among its 100 problems.
-ALONE = ((0.05, draw_loss), (0.05, draw_pooling), (0.05, draw_scan), (0.05, draw_reduction))
+ALONE = ((0.05, draw_loss), (0.05, draw_pooling), (0.05, draw_scan), (0.05, draw_reduction), (0.05, draw_product))
 
 
 def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEntry]:

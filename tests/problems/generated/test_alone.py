@@ -14,6 +14,7 @@ from benchmarks.corpus.generated import draws, small_sizes
 from cudal1_ray.problems.generated import drawing, losses
 from cudal1_ray.problems.generated.alone import alone_pair
 from cudal1_ray.problems.generated.losses import Loss, draw_loss
+from cudal1_ray.problems.generated.products import draw_product
 
 KINDS = [draw for _, draw in drawing.ALONE]
 
@@ -85,3 +86,13 @@ def test_loss_when_the_table_has_a_held_out_one_is_another(monkeypatch):
     assert divergence.word in drawn, "the table is not drawn from, so the test shows nothing"
     generated = {pair[0].name.split("_")[0] for pair in pairs_of(draw_loss, 200)}
     assert other.word in generated and divergence.word not in generated
+
+
+def test_product_when_drawn_has_two_full_matrices():
+    for problem, _ in pairs_of(draw_product, 200):
+        sizes = dict(re.findall(r"^(\w+) = (\d+)$", problem.source, re.MULTILINE))
+        shapes = re.findall(r"torch\.rand\(([^)]+)\)", problem.source)
+        assert len(shapes) == 2 and "diag" not in problem.source
+        for shape in shapes:
+            lengths = [int(sizes[axis]) for axis in shape.split(", ")]
+            assert len(lengths) > 1 and min(lengths) > 1, problem.source
