@@ -9,8 +9,8 @@ evaluator alone decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cudal1_ray.errors import UserError
@@ -37,6 +37,7 @@ class CorpusEntry:
         reason: one sentence on what makes the code as fast as it is; empty where the analysis is that.
         speedup: as an evaluator measured and credited it; 0.0 where none has.
         hardware: name of the device that measured it; empty where that was not recorded.
+        speedups: what several devices measured, by the name of the device; empty where `speedup` is all that is known.
     """
 
     problem_id: str
@@ -49,6 +50,13 @@ class CorpusEntry:
     reason: str = ""
     speedup: float = 0.0
     hardware: str = ""
+    speedups: Mapping[str, float] = field(default_factory=dict)
+
+    def as_measured_on(self, device: str) -> CorpusEntry:
+        """Return the entry with the speedup that this device measured; as it is where the device measured none."""
+        if device not in self.speedups:
+            return self
+        return replace(self, speedup=self.speedups[device], hardware=device)
 
 
 def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
@@ -65,11 +73,11 @@ def load_corpus(folder: str | Path = FOLDER) -> list[CorpusEntry]:
 
 
 def measured_elsewhere(entries: Iterable[CorpusEntry], device: str) -> str:
-    """Return how many candidates have a speedup that another device measured, and which; empty where none has."""
+    """Return how many candidates have a speedup of other devices alone, and of which; empty where none has."""
     others = Counter(
         entry.hardware or "a device that is not recorded"
         for entry in entries
-        if entry.speedup > 0 and entry.hardware != device
+        if entry.speedup > 0 and entry.hardware != device and device not in entry.speedups
     )
     return ", ".join(f"{count} on {name}" for name, count in sorted(others.items()))
 
@@ -79,12 +87,12 @@ def parse_entry(text: str, problem_id: str, name: str, origin: str) -> CorpusEnt
     tree = parse_named(text, origin)
     docstring, code = split_docstring(text, tree)
     pairs = dict(line.partition(":")[::2] for line in docstring.splitlines())
-    fields = {field: pairs.get(field, "").strip() for field in FIELDS}
-    for field, value in fields.items():
+    fields = {label: pairs.get(label, "").strip() for label in FIELDS}
+    for label, value in fields.items():
         if not value:
-            raise UserError(f"{origin}: the module docstring has no line `{field}: ...`")
+            raise UserError(f"{origin}: the module docstring has no line `{label}: ...`")
     if class_named(tree, "ModelNew") is None:
         raise UserError(f"{origin}: no top-level class `ModelNew`")
     expected = "rejected" if name.startswith(WRONG_PREFIX) else "accepted"
-    technique, analysis, design = (fields[field] for field in FIELDS)
+    technique, analysis, design = (fields[label] for label in FIELDS)
     return CorpusEntry(problem_id, f"{problem_id}/{name}", code.strip() + "\n", technique, analysis, design, expected)

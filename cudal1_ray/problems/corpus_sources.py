@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
             `<problem id>/<any name>.py`, whose files may open with the docstring of the bundled corpus; or a Parquet
             file (or a folder of them) with the columns `problem` (a problem id) or `problem_id` and `level`
             (KernelBench's), and `code`. Columns that may be there: `analysis`, `design`, `techniques`, `speedup` or
-            `credited_speedup`, as an evaluator measured it, and `hardware`, the name of the device that it measured;
-            rows with a `status` other than "accepted" are left out.
+            `credited_speedup`, as an evaluator measured it, `hardware`, the name of the device that it measured, and
+            `speedups`, a map from names of devices to what each measured; rows with a `status` other than "accepted"
+            are left out.
         key: the setting that names it, for messages.
 
     Raises:
@@ -91,6 +93,7 @@ def make_entry(
     technique: str = "",
     speedup: float = 0.0,
     hardware: str = "",
+    speedups: Mapping[str, float] | None = None,
 ) -> CorpusEntry:
     """Return an entry whose missing parts are read from the code itself. Raises UserError naming `origin`."""
     if not _MODEL_NEW.search(code):
@@ -109,6 +112,7 @@ def make_entry(
         reason=_first_sentence(design) or own,
         speedup=speedup,
         hardware=hardware,
+        speedups=speedups or {},
     )
 
 
@@ -135,6 +139,7 @@ def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:
         technique=", ".join(map(str, techniques)) if isinstance(techniques, list) else str(techniques),
         speedup=_speedup(row, origin),
         hardware=text_of(row, "hardware", origin) if row.get("hardware") else "",
+        speedups=_speedups(row, origin),
     )
 
 
@@ -157,6 +162,21 @@ def _speedup(row: dict[str, Any], origin: str) -> float:
     if not 0.0 <= speedup < float("inf"):
         raise UserError(f"{origin}: speedup {value!r:.60}: must be a number of 0 or more")
     return speedup
+
+
+def _speedups(row: dict[str, Any], origin: str) -> dict[str, float]:
+    """Return what each device measured: of a map, as Arrow yields it, or of a struct, which has gaps."""
+    value = row.get("speedups")
+    try:
+        pairs = dict(() if value is None else value).items()
+        speedups = {device: speedup for device, speedup in pairs if speedup is not None}
+        if all(isinstance(device, str) and 0.0 < speedup < float("inf") for device, speedup in speedups.items()):
+            return {device: float(speedup) for device, speedup in speedups.items()}
+    except (TypeError, ValueError):
+        pass
+    raise UserError(
+        f"{origin}: column 'speedups' holds {value!r:.60}; it must be a map from names of devices to numbers above 0"
+    )
 
 
 def _first_sentence(text: str) -> str:

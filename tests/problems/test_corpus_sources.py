@@ -64,6 +64,19 @@ def test_corpus_table_when_it_has_all_columns_is_read(tmp_path):
     assert second.problem_id == "kernelbench-l2-p033" and second.code == TRITON and second.analysis
 
 
+@pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.float64()), None], ids=["map", "struct"])
+def test_corpus_table_when_it_has_speedups_of_several_devices_is_read_as_each_measured_them(tmp_path, kind):
+    measured = [{"A": 1.5, "B": 2.0}, {"A": 3.0}, None]
+    speedups = pa.array([row and list(row.items()) for row in measured], kind) if kind else pa.array(measured)
+    columns = {"problem": ["p"] * 3, "code": [CODE] * 3, "speedup": [1.5, 3.0, 4.0], "hardware": ["A"] * 3}
+    first, second, third = read_corpus(table(tmp_path / "t.parquet", **columns, speedups=speedups))
+    assert [entry.speedups for entry in (first, second, third)] == [measured[0], measured[1], {}]
+    there = first.as_measured_on("B")
+    assert (there.speedup, there.hardware, there.code) == (2.0, "B", first.code)
+    assert first.as_measured_on("A") == first and second.as_measured_on("B") == second
+    assert third.as_measured_on("A") == third.as_measured_on("C") == third
+
+
 def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
     (entry,) = read_corpus(table(tmp_path / "t.parquet", problem=["assoc_order_1"], code=[CODE]))
     assert (entry.problem_id, entry.speedup) == ("assoc_order_1", 0.0)
@@ -77,6 +90,10 @@ def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
         ({"problem": ["p"], "source": [CODE]}, "has the columns problem, source; needed are code"),
         ({"problem": ["p"], "code": [1]}, "row 0: column 'code' holds 1"),
         ({"problem": ["p"], "code": ["x = 1"]}, "row 0: the code defines no ModelNew"),
+        ({"problem": ["p"], "code": [CODE], "speedups": [1.5]}, "t.parquet, row 0: column 'speedups' holds 1.5"),
+        ({"problem": ["p"], "code": [CODE], "speedups": [["A"]]}, "row 0: column 'speedups' holds"),
+        ({"problem": ["p"], "code": [CODE], "speedups": [{"A": "fast"}]}, "row 0: column 'speedups' holds"),
+        ({"problem": ["p"], "code": [CODE], "speedups": [{"A": -1.0}]}, "row 0: column 'speedups' holds"),
         ({"problem_id": [None], "code": [CODE]}, "row 0: no problem"),
         ({"problem": ["p"], "code": [CODE], "speedup": [-1.0]}, "row 0: speedup -1.0"),
         ({"problem_id": [float("inf")], "code": [CODE]}, "row 0: column 'problem_id' holds inf"),
