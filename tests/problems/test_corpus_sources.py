@@ -28,6 +28,8 @@ def test_kernelbench_corpus_when_read_has_kernels_for_training_problems_alone():
     for entry in entries:
         assert entry.speedup > 0.0 and entry.analysis and entry.design
         assert "class ModelNew" in entry.code and ("triton.jit" in entry.code or "__global__" in entry.code)
+        assert entry.speedups[entry.hardware] == entry.speedup
+    assert sum(entry.as_measured_on("NVIDIA H200").hardware == "NVIDIA H200" for entry in entries) >= 300
 
 
 def test_bundled_corpus_when_read_is_the_packages():
