@@ -76,23 +76,22 @@ def buffers_of(folder: Path) -> list[Path]:
 
 def fastest_elsewhere(folder: Path, count: int, here: ExemplarBuffer) -> list[Exemplar]:
     """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`, without problems of
-    which any of these exemplars is accepted in `here` too. What the run itself finds here replaces none of them.
+    which any of these exemplars is accepted in `here` too. What the run itself finds here replaces none of them; one
+    that several devices measured counts once, as the fastest of them.
     """
-    of_problem: dict[str, list[Exemplar]] = defaultdict(list)
+    of_problem: dict[str, dict[str, Exemplar]] = defaultdict(dict)
     for place in buffers_of(folder):
         for exemplar in ExemplarBuffer.open(place) if place != folder else ():
-            if exemplar.speedup > 0:
-                of_problem[exemplar.problem_id].append(exemplar)
+            group = of_problem[exemplar.problem_id]
+            other = group.get(exemplar.exemplar_id)
+            if exemplar.speedup > (other.speedup if other else 0.0):
+                group[exemplar.exemplar_id] = exemplar
     return [
         exemplar
         for problem_id, group in of_problem.items()
-        if _accepted(here.of(problem_id)).isdisjoint(_accepted(group))
-        for exemplar in sorted(group, key=lambda e: -e.speedup)[:count]
+        if not any(exemplar.exemplar_id in group and exemplar.speedup > 0 for exemplar in here.of(problem_id))
+        for exemplar in sorted(group.values(), key=lambda e: -e.speedup)[:count]
     ]
-
-
-def _accepted(exemplars: Iterable[Exemplar]) -> set[str]:
-    return {exemplar.exemplar_id for exemplar in exemplars if exemplar.speedup > 0}
 
 
 def _beside(folder: Path, hardware: str) -> Path:

@@ -90,6 +90,16 @@ def test_seeds_when_other_hardware_measured_them_are_to_be_measured_again_and_no
     assert [each.problem_id for each in further] == ["p", "r"]  # a candidate of the run's own replaces no seed
 
 
+def test_seeds_when_two_other_devices_measured_them_count_once_among_the_fastest(tmp_path):
+    settings, folder = load_config([]).exemplars, tmp_path / "exemplars"
+    codes = [f"class ModelNew:\n    number = {n}\n" for n in range(3)]
+    for hardware, factor in ((H100, 1.0), (H200, 1.125)):
+        exemplars = [Exemplar.new("p", code, factor * (n + 1)) for n, code in enumerate(codes)]
+        insert_measured(folder, hardware, exemplars)
+    again = ExemplarActor(str(folder), settings).use_hardware("NVIDIA A100", 2)
+    assert [(each.code, each.speedup) for each in again] == [(codes[2], 3.375), (codes[1], 2.25)]
+
+
 TRAIN = [p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train"]
 
 
