@@ -142,7 +142,7 @@ class Collection:
         self._policy, self._evaluators = policy, evaluators
         evaluation = self._config.evaluation
         machine, rules = describe_machine(evaluation.device), rules_in_force(evaluation)
-        related = related_kernels(self._config.prompting, self._problems)
+        related = related_kernels(self._config.prompting, self._problems, machine.device)
         self._prompts = PromptBuilder(self._config.prompting, policy.count_tokens, machine, rules, related)
         while self.open:
             prompts = [(problem, prompt) for problem in self.open.values() if (prompt := self._prompt(problem))]

@@ -38,8 +38,8 @@ class PromptingConfig:
     examples: list[str] = several_of(or_else=("triton", "cuda"))
     # Where kernels of related problems come from, as sft.corpus; empty: none are shown. They take the place of the
     # worked examples, and are what a problem without exemplars of its own, such as a held-out one, is answered from.
-    # Only kernels of training problems are shown, and none of the problem's own. Their speedups are as recorded, of any
-    # device.
+    # Only kernels of training problems are shown, and none of the problem's own. Their speedups are of this device
+    # where the corpus has such, else as recorded, of any device.
     related_from: str = ""
     related_count: int = bounded(2, least=1)  # kernels of related problems in a prompt, each of another problem
 

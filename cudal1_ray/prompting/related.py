@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from cudal1_ray.problems import CorpusEntry, Problem, read_corpus
 from cudal1_ray.prompting.config import PromptingConfig
@@ -33,17 +34,20 @@ class RelatedKernels:
     def __init__(self, problems: Iterable[Problem], entries: Iterable[CorpusEntry], count: int):
         self._count = count
         self._problems = {problem.problem_id: problem for problem in problems}
-        self._best: dict[str, CorpusEntry] = {}
-        for entry in entries:
-            best = self._best.get(entry.problem_id)
-            fits = entry.problem_id in self._problems and 0 < len(entry.code) <= LONGEST_CODE and entry.speedup > 1.0
-            if fits and (best is None or entry.speedup > best.speedup):
-                self._best[entry.problem_id] = entry
+        self._entries = [e for e in entries if e.problem_id in self._problems and 0 < len(e.code) <= LONGEST_CODE]
+        self._best = _fastest(self._entries)
         terms = {identity: operators_of(problem.source) for identity, problem in self._problems.items()}
         frequency = Counter(term for operators in terms.values() for term in operators)
         self._weights = {term: math.log((1 + len(terms)) / count) for term, count in frequency.items()}
-        self._vectors = {identity: self._vector(terms[identity]) for identity in self._best}
-        self._sources = {identity: normalise_code(self._problems[identity].source) for identity in self._best}
+        identities = {entry.problem_id for entry in self._entries}
+        self._vectors = {identity: self._vector(terms[identity]) for identity in identities}
+        self._sources = {identity: normalise_code(self._problems[identity].source) for identity in identities}
+
+    def as_measured_on(self, device: str) -> RelatedKernels:
+        """Return the same with the speedups that this device measured, and the recorded ones where it measured none."""
+        kernels = copy(self)
+        kernels._best = _fastest(entry.as_measured_on(device) for entry in self._entries)
+        return kernels
 
     def __call__(self, problem: Problem) -> list[dict[str, str]]:
         """Return title and code of each kernel, the nearest problem's last; none of the problem's own, which a user's
@@ -51,7 +55,7 @@ class RelatedKernels:
         """
         target = self._vector(operators_of(problem.source))
         ranking = sorted(
-            ((_dot(target, vector), identity) for identity, vector in self._vectors.items()),
+            ((_dot(target, self._vectors[identity]), identity) for identity in self._best),
             key=lambda x: (-x[0], x[1]),
         )
         own = normalise_code(problem.source)
@@ -77,8 +81,11 @@ class RelatedKernels:
         return {term: value / norm for term, value in vector.items() if value}
 
 
-def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> RelatedKernels | None:
+def related_kernels(config: PromptingConfig, problems: Iterable[Problem], device: str = "") -> RelatedKernels | None:
     """Return the kernels that the configuration names, of these problems; None where it names none.
+
+    Args:
+        device: its name; speedups are those that it measured, and the recorded ones where it measured none.
 
     Raises:
         UserError: naming `prompting.related_from`, when there is no corpus.
@@ -86,7 +93,17 @@ def related_kernels(config: PromptingConfig, problems: Iterable[Problem]) -> Rel
     if not config.related_from:
         return None
     entries = read_corpus(config.related_from, "prompting.related_from")
-    return RelatedKernels(problems, entries, config.related_count)
+    return RelatedKernels(problems, entries, config.related_count).as_measured_on(device)
+
+
+def _fastest(entries: Iterable[CorpusEntry]) -> dict[str, CorpusEntry]:
+    """Return the fastest entry of each problem that has one faster than its reference."""
+    best: dict[str, CorpusEntry] = {}
+    for entry in entries:
+        other = best.get(entry.problem_id)
+        if entry.speedup > (other.speedup if other else 1.0):
+            best[entry.problem_id] = entry
+    return best
 
 
 def _dot(first: dict[str, float], second: dict[str, float]) -> float:

@@ -16,11 +16,11 @@ class SftConfig:
 
     # Candidates to learn from: bundled; kernelbench, this project's kernels for KernelBench's training problems; a
     # folder <problem id>/<candidate>.py; or a Parquet file (or a folder of them) with the columns problem (or level and
-    # problem_id) and code, and where there are any analysis, design, techniques and speedup. Those of the run's
-    # training problems count.
+    # problem_id) and code, and where there are any analysis, design, techniques, speedup and speedups. Those of the
+    # run's training problems count.
     corpus: str = "bundled"
-    # Candidates with a recorded speedup, measured by an evaluator on any device, are not evaluated again; false: all
-    # are evaluated here.
+    # Candidates with a recorded speedup, of this device where the corpus has one, else of any, are not evaluated again;
+    # false: all are evaluated here.
     recorded_verdicts: bool = True
     epochs: int = bounded(2, least=1)  # passes over the pairs; each epoch draws its contrastive prompts anew
     batch_sequences: int = bounded(8, least=1)  # sequences per optimiser step

@@ -42,7 +42,7 @@ def require_seeds(source: str) -> None:
 
 def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
     """Put what is known of the training problems into the run's buffers, before any candidate of its own: each
-    candidate into that of the hardware that measured it. A run on other hardware measures the fastest again.
+    candidate into that of all hardware that measured it. A run on other hardware measures the fastest again.
 
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.
@@ -54,8 +54,12 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
         places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
         measured = [(name, exemplar) for name, buffer in places for exemplar in buffer if exemplar.problem_id in ids]
     else:
-        entries = [e for e in read_corpus(source, "exemplars.seed_from") if e.problem_id in ids and e.speedup > 0]
-        measured = [(entry.hardware, Exemplar.new(entry.problem_id, entry.code, entry.speedup)) for entry in entries]
+        measured = [
+            (hardware, Exemplar.new(entry.problem_id, entry.code, speedup))
+            for entry in read_corpus(source, "exemplars.seed_from")
+            for hardware, speedup in {entry.hardware: entry.speedup, **entry.speedups}.items()
+            if entry.problem_id in ids and speedup > 0
+        ]
     if not measured:
         raise UserError(
             f"exemplars.seed_from={source}: holds no candidate with a speedup for any of "

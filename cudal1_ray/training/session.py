@@ -71,11 +71,12 @@ class Session:
         self.problems = {problem.problem_id: problem for problem in problems}
         self.train_problems = [p for p in problems if p.split == "train"]
         self.held_out_problems = [p for p in problems if p.split == "held_out"]
-        self.journal = VerdictJournal(run.verdicts, crew.machine.device if crew.machine else "")
+        device = crew.machine.device if crew.machine else ""
+        self.journal = VerdictJournal(run.verdicts, device)
         for verdict in self.journal.verdicts("training"):
             progress.verdict(verdict)  # a continued run counts from where it was
         rules = rules_in_force(config.evaluation)
-        self._related = related_kernels(config.prompting, self.train_problems)
+        self._related = related_kernels(config.prompting, self.train_problems, device)
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, self._related)
         self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
@@ -87,7 +88,7 @@ class Session:
 
     def settle_hardware(self) -> None:
         """Bind exemplars and verdicts to the hardware that measures now. A note names the devices that measured the
-        related kernels of prompts, where these are others: prompts show such speedups as recorded.
+        related kernels of prompts, where this one did not: prompts show such speedups as recorded.
         """
         machine = self.crew.machine
         if machine is None:

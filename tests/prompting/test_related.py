@@ -10,6 +10,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
 from cudal1_ray.prompting import PromptBuilder, PromptingConfig
 from cudal1_ray.prompting.related import RelatedKernels, related_kernels
+from cudal1_ray.source.comments import strip_comments
 
 PROBLEMS = load_problems(ProblemsConfig())
 TRAIN = [problem for problem in PROBLEMS if problem.split == "train"]
@@ -33,6 +34,17 @@ def test_related_kernels_when_looked_up_are_of_the_nearest_other_training_proble
 
 def test_related_kernels_when_none_is_faster_than_its_reference_are_none():
     assert RelatedKernels(TRAIN, [replace(entry, speedup=0.9) for entry in ENTRIES], 2)(TRAIN[0]) == []
+
+
+def test_related_kernels_when_a_device_measured_them_are_the_fastest_there():
+    entries = [entry for entry in ENTRIES if entry.problem_id == TRAIN[1].problem_id][:2]
+    fast, slow = replace(entries[0], speedup=3.0, speedups={"B": 1.25}), replace(entries[1], speedup=2.0)
+    related = RelatedKernels(TRAIN, [fast, slow, replace(ENTRIES[-1], speedup=1.5, speedups={"B": 0.9})], count=2)
+    assert [entry.speedup for entry in related.as_measured_on("A").entries()] == [3.0, 1.5]
+    assert [entry.code for entry in related.as_measured_on("B").entries()] == [slow.code]
+    both = replace(slow, speedups={"B": 1.125})
+    (kernel,) = RelatedKernels(TRAIN, [fast, both], count=2).as_measured_on("B")(TRAIN[0])
+    assert kernel["title"].endswith(": 1.25x there.") and kernel["code"] == strip_comments(fast.code).strip("\n")
 
 
 def test_prompt_when_related_kernels_are_known_shows_them_instead_of_worked_examples():

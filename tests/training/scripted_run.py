@@ -16,6 +16,7 @@ from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.actors.work_queue import WorkResult
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import CompileResult, Verdict
+from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.problems import load_problems
 from cudal1_ray.prompting import render_answer
 from cudal1_ray.rollout import Completion
@@ -167,8 +168,8 @@ class Learner:
 class Company:
     """The crew of a run without Ray."""
 
-    def __init__(self, config, run: RunFolder) -> None:
-        self.config, self.evaluate_during_generation, self.machine, self.thought_prefix = config, True, None, ""
+    def __init__(self, config, run: RunFolder, machine: Machine | None = None) -> None:
+        self.config, self.evaluate_during_generation, self.machine, self.thought_prefix = config, True, machine, ""
         self.rollouts, self.evaluations, self.compilations = Engine(), Evaluator(), Compiler()
         self.learner = Learner(self.rollouts)
         self.buffer = ExemplarActor(str(run.exemplars), config.exemplars)
@@ -191,7 +192,7 @@ class Company:
         return 0.001
 
 
-def open_session(folder: Path, *overrides: str) -> Session:
+def open_session(folder: Path, *overrides: str, machine: Machine | None = None) -> Session:
     config = load_config(
         [
             f"runs_dir={folder}",
@@ -211,7 +212,7 @@ def open_session(folder: Path, *overrides: str) -> Session:
     progress = Progress("run", str(run.path), Console(quiet=True))
     state = TrainingState(config.seed, config.rewards)
     problems = load_problems(config.problems)
-    session = Session(config, run, Company(config, run), problems, state, RunMetrics(run), progress)
+    session = Session(config, run, Company(config, run, machine), problems, state, RunMetrics(run), progress)
     latest = session.store.latest()
     _restore(session, "contrastive", Beginning(latest, own=True, whole=True) if latest else Beginning())
     session.ensure_published()

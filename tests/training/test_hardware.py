@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pyarrow as pa
@@ -16,14 +17,18 @@ from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured
 from cudal1_ray.files import JsonLines
-from cudal1_ray.problems import load_problems
+from cudal1_ray.problems import Problem, load_problems, read_corpus
 from cudal1_ray.training.assessment import shows_exemplars
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.pipeline import Pipeline
+from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.seeding import seed_exemplars
+from cudal1_ray.training.session import MEASURED_AGAIN
 from cudal1_ray.training.stages.contrastive import run_contrastive
 from cudal1_ray.training.stages.self_supervised import run_self_supervised
-from cudal1_ray.training.stages.sft import begin_corpus
+from cudal1_ray.training.stages.sft import begin_corpus, validate_corpus
 from tests.training.scripted_run import open_session
+from tests.training.stages.test_sft_stage import Tokenizer
 
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 
@@ -178,6 +183,51 @@ def test_seed_when_the_corpus_of_stage_1_has_it_too_is_evaluated_once(tmp_path):
     assert session.crew.evaluations.evaluated.total() == 1 == len(session.journal._lines)
 
 
+def session_on(folder, device: str, corpus, *more: str):
+    settings = (f"sft.corpus={corpus}", f"prompting.related_from={corpus}", *more)
+    return open_session(folder, *settings, machine=Machine(device, on_gpu=True))
+
+
+def test_corpus_when_several_devices_measured_it_is_taken_and_shown_as_the_runs_own_did(tmp_path):
+    train = [p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train"][:3]
+    speedups = [[(H100, 2.0), (H200, 1.75)], [(H100, 2.0), (H200, 1.5)], [(H100, 1.25)]]
+    columns = {
+        "problem": train,
+        "code": [f"class ModelNew:\n    number = {n}\n" for n in range(3)],
+        "speedup": [row[0][1] for row in speedups],
+        "hardware": [H100] * 3,
+        "speedups": pa.array(speedups, pa.map_(pa.string(), pa.float64())),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "corpus.parquet")
+
+    def outcome(device: str):
+        session = session_on(tmp_path / device, device, tmp_path / "corpus.parquet", "prompting.style=full")
+        session.settle_hardware()
+        session.crew.tokenizer = Tokenizer()
+        entries, taken = validate_corpus(session)
+        assert session.crew.evaluations.evaluated.total() == 0
+        text = session.prompts.one_shot(session.problems[train[0]]).text
+        in_prompt = sorted(re.findall(r"a kernel for another problem, .*: (\S+)x there", text))
+        return [taken[entry.entry_id] for entry in entries], in_prompt, session.progress._notes
+
+    assert outcome(H100) == ([2.0, 2.0, 1.25], ["1.25", "2.00"], [])
+    taken, in_prompt, (related, recorded) = outcome(H200)
+    assert (taken, in_prompt) == ([1.75, 1.5, 1.25], ["1.25", "1.50"])
+    assert f"as recorded, 1 on {H100}; this is {H200}" in related
+    assert f"as recorded, 1 on {H100}; this is {H200}" in recorded
+
+
+def test_seeds_when_the_device_measured_the_corpus_of_the_recipes_are_not_measured_again(tmp_path):
+    names = {entry.problem_id for entry in read_corpus("kernelbench") if "-l3-" not in entry.problem_id}
+    problems = [Problem(name, "", name, split="train") for name in names]  # levels 1 and 2, as the recipes have them
+    run = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=run"]))
+    seed_exemplars("kernelbench", run, problems)
+    actor = ExemplarActor(str(run.exemplars), load_config([]).exemplars)
+    assert actor.use_hardware(H200, MEASURED_AGAIN) == actor.use_hardware(H100, MEASURED_AGAIN) == []
+    elsewhere = actor.use_hardware("NVIDIA A100", MEASURED_AGAIN)
+    assert len({exemplar.exemplar_id for exemplar in elsewhere}) == len(elsewhere) > 300
+
+
 def test_corpus_when_another_device_measured_it_is_noted(tmp_path):
     train = [p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train"][:3]
     rows = [{"problem": name, "code": f"class ModelNew:\n    number = {n}\n"} for n, name in enumerate(train)]
@@ -186,10 +236,7 @@ def test_corpus_when_another_device_measured_it_is_noted(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "corpus.parquet")
 
     def notes(device: str, *more: str) -> list[str]:
-        folder = tmp_path / f"{device} {more}"
-        corpus = f"{tmp_path}/corpus.parquet"
-        session = open_session(folder, f"sft.corpus={corpus}", f"prompting.related_from={corpus}", *more)
-        session.crew.machine = Machine(device, on_gpu=True)
+        session = session_on(tmp_path / f"{device} {more}", device, tmp_path / "corpus.parquet", *more)
         session.settle_hardware()
         begin_corpus(session)
         return session.progress._notes

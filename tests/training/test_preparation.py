@@ -102,6 +102,23 @@ def test_run_when_it_has_seeds_starts_with_those_of_its_training_problems(tmp_pa
         assert exemplar.code == code
 
 
+def test_seeds_when_several_devices_measured_them_are_in_the_buffer_of_each(tmp_path):
+    origin, _ = finished_run(tmp_path)
+    problems = load_problems(load_config([]).problems)
+    training = next(problem.problem_id for problem in problems if problem.split == "train")
+    texts = [f"class ModelNew:\n    number = {number}\n" for number in range(3)]
+    table = {"problem": [training] * 3, "code": texts, "speedup": [2.0, 3.0, None], "hardware": ["here", "here", None]}
+    speedups = [[("here", 2.0), ("there", 2.5)], None, [("there", 4.0)]]
+    table["speedups"] = pa.array(speedups, pa.map_(pa.string(), pa.float64()))
+    pq.write_table(pa.table(table), tmp_path / "seeds.parquet")
+    (origin.exemplars / HARDWARE).write_text('{"hardware": "here"}')
+    run = prepared(tmp_path, origin.path, problems, f"exemplars.seed_from={tmp_path / 'seeds.parquet'}")
+    for folder, expected in (("exemplars", [2.0, 3.0]), ("exemplars.there", [2.5, 4.0])):
+        buffer = ExemplarBuffer.open(run.path / folder)
+        assert sorted(exemplar.speedup for exemplar in buffer if exemplar.problem_id == training) == expected
+    assert not run.exemplars.with_name("exemplars.unrecorded").exists()
+
+
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
 def test_corpus_when_it_has_no_candidate_for_the_runs_problems_names_its_key(tmp_path, key):
     origin, _ = finished_run(tmp_path)

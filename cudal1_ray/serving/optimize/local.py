@@ -92,8 +92,11 @@ def related_as_trained(config: ServingConfig) -> RelatedKernels | None:
 def prompt_builder(
     config: ServingConfig, count_tokens: Callable[[str], int], machine: Machine, related: RelatedKernels | None
 ) -> PromptBuilder:
-    """Return a builder of the prompts that training showed, with the rules that are enforced here."""
-    return PromptBuilder(config.prompting, count_tokens, machine, rules_in_force(config.evaluation), related)
+    """Return a builder of the prompts that training showed, with the rules that are enforced here and, of related
+    kernels, the speedups that this device measured.
+    """
+    kernels = related.as_measured_on(machine.device) if related else None
+    return PromptBuilder(config.prompting, count_tokens, machine, rules_in_force(config.evaluation), kernels)
 
 
 def optimize_here(config: ServingConfig, problem: Problem, emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -105,9 +105,11 @@ def begin_corpus(session: Session) -> VerdictCollector:
 
 
 def _entries(session: Session) -> list[CorpusEntry]:
-    """Return the corpus's candidates for the training problems."""
+    """Return the corpus's candidates for the training problems, as this run's device measured them where it did."""
     ids = {problem.problem_id for problem in session.train_problems}
-    return [entry for entry in read_corpus(session.config.sft.corpus) if entry.problem_id in ids]
+    device = session.crew.machine.device if session.crew.machine else ""
+    entries = read_corpus(session.config.sft.corpus)
+    return [entry.as_measured_on(device) for entry in entries if entry.problem_id in ids]
 
 
 def _recorded_speedups(session: Session, entries: list[CorpusEntry]) -> dict[str, float]:
@@ -117,7 +119,7 @@ def _recorded_speedups(session: Session, entries: list[CorpusEntry]) -> dict[str
 
 
 def _note_device_of(session: Session, recorded: list[CorpusEntry]) -> None:
-    """Note which device measured the speedups that the run takes at their word, where it is another one."""
+    """Note which devices measured the speedups that the run takes at their word, where this one measured none."""
     machine, settings = session.crew.machine, session.config.sft
     if machine is not None and (others := measured_elsewhere(recorded, machine.device)):
         session.progress.note(

@@ -32,6 +32,7 @@ def run(tmp_path):
         "problem": [e.problem_id for e in entries],
         "code": [e.code for e in entries],
         "speedup": [2.0] * len(entries),
+        "speedups": pa.array([[(GPU.device, 1.75)]] * len(entries), pa.map_(pa.string(), pa.float64())),
     }
     pq.write_table(pa.table(columns), tmp_path / "kernels.parquet")
     folder = RunFolder(tmp_path / "mine")
@@ -54,12 +55,16 @@ def test_prompt_when_training_showed_related_kernels_is_that_of_training(run):
     config = load_serving_config([f"policy={run.path}"])
     trained_on = [problem for problem in PROBLEMS if problem.split == "train"]
     settings = PromptingConfig(**yaml.safe_load((run.path / "config.yaml").read_text())["prompting"])
-    related, rules = related_kernels(settings, trained_on), rules_in_force(config.evaluation)
+    related, rules = related_kernels(settings, trained_on, GPU.device), rules_in_force(config.evaluation)
     training = PromptBuilder(settings, words, GPU, rules, related)
     serving = prompt_builder(config, words, GPU, related_as_trained(config))
     for problem in PROBLEMS:
         text = training.one_shot(problem).text
-        assert "a kernel for another problem" in text and serving.one_shot(problem).text == text
+        assert (
+            "a kernel for another problem" in text
+            and ": 1.75x there." in text
+            and serving.one_shot(problem).text == text
+        )
         module = replace(problem, problem_id="module-1", source=f"# mine\n{problem.source}")  # as a user posts it
         assert f"another problem, {problem.name}:" not in serving.one_shot(module).text
 
