@@ -29,7 +29,7 @@ def test_contrastive_step_when_the_policy_is_smollm2_trains(tmp_path):
         f"policy.path={smollm2()}", "policy.dtype=float32", "policy.lora_rank=0",
         "prompting.max_prompt_tokens=1400", "prompting.max_completion_tokens=48",
         "problems.families=[swish_chain]", "rollout.max_model_len=1600", "rollout.max_num_seqs=4",
-        "contrastive.steps=1", "contrastive.problems_per_step=1", "contrastive.group_size=4",
+        "contrastive.steps=1", "contrastive.problems_per_step=1", "contrastive.group_size=4", "contrastive.ask_again=0",
         "rewards=success", "algorithm=reinforce", "assessment.enabled=false",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
