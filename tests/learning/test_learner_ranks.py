@@ -106,8 +106,9 @@ def test_ranks_when_there_are_two_compute_what_one_does(results, make_learner, w
         for key, value in alone[part].items():
             if "per_s" not in key:
                 assert first[part][key] == second[part][key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+    atol = 1e-3 if lora_rank else 1e-4  # of steps of 1e-2; an adapter is a product, in which rounding grows
     for name, weight in alone["weights"].items():
-        torch.testing.assert_close(first["weights"][name], weight, rtol=0, atol=1e-4, msg=name)
+        torch.testing.assert_close(first["weights"][name], weight, rtol=0, atol=atol, msg=name)
 
 
 @pytest.mark.parametrize(
