@@ -129,7 +129,8 @@ def expect(
     finite = truth.isfinite()
     every = bool(finite.all())
     values = truth if every else truth[finite]
-    spread = _spread(values)
+    size = rms(values.abs())
+    spread = _spread(values, size)
     small: tuple[torch.Tensor, ...] = ()
     slices: Slices = ()
     if exact is None:
@@ -140,7 +141,7 @@ def expect(
         error = error if every else error[finite]
         own_error = max(rms(error), coarse[0])
         if exact.dtype is torch.float32:  # both are rounded alike, which hides that error
-            own_error = max(own_error, _ROUNDING * rms(values))
+            own_error = max(own_error, _ROUNDING * size)
         worst = float((error / (values.abs() + spread)).max()) if error.numel() and spread else 0.0
         factor, tolerated = _OF_REFERENCE_ERROR, fine * config.rms_tolerance * spread
         rms_allowed = max(
@@ -156,8 +157,7 @@ def expect(
         truth = truth.float()
     infinite = None if every else _in_reach(~finite)
     return Expected(
-        dtype, shape, _in_reach(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices,
-        rms(values.abs()),
+        dtype, shape, _in_reach(truth), spread, rms_allowed + 1e-30, max_allowed, 0.0, infinite, small, slices, size
     )  # fmt: skip
 
 
@@ -324,10 +324,10 @@ def _name(scale: float, worst: float, beyond: float, not_computed: float) -> str
     return "partial_compute" if scale > 1e-2 and 0.0 < not_computed < 0.6 else "wrong_output"
 
 
-def _spread(values: torch.Tensor) -> float:
+def _spread(values: torch.Tensor, size: float) -> float:
+    """Return the standard deviation, or the size where the values are constant."""
     if values.numel() == 0:
         return 1.0
-    size = rms(values.abs())
     deviation = float(values.std()) if values.numel() > 1 and not values.is_complex() else size
     return deviation if deviation > 1e-9 * size else size
 
