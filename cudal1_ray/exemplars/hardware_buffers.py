@@ -81,7 +81,9 @@ def fastest_elsewhere(folder: Path, count: int, here: ExemplarBuffer) -> list[Ex
     """
     of_problem: dict[str, dict[str, Exemplar]] = defaultdict(dict)
     for place in buffers_of(folder):
-        for exemplar in ExemplarBuffer.open(place) if place != folder else ():
+        if place == folder:
+            continue
+        for exemplar in ExemplarBuffer.open(place):
             group = of_problem[exemplar.problem_id]
             other = group.get(exemplar.exemplar_id)
             if exemplar.speedup > (other.speedup if other else 0.0):

@@ -30,11 +30,9 @@ class Loss:
     Attributes:
         word: in a problem's name.
         written: the reference's expression of each element. {a} is the argument.
-        function: name of the library's function of it, in `F`; empty for none.
-        module: name of the library's module of it; empty for none.
+        function: name of the library's function of it, in `F`, where `word` is its module; empty for none.
         lines: the kernel's lines that give `loss` of the elements `p` and `t`.
-        argument: the constructor's argument that it has, or an empty name.
-        option: name of that argument in the library.
+        argument: the constructor's argument that it has, in the library too; empty for none.
         values: those that the argument may have.
         targets: how `get_inputs` makes the targets; {} is their shape.
     """
@@ -42,10 +40,8 @@ class Loss:
     word: str
     written: str
     function: str
-    module: str
     lines: tuple[str, ...]
     argument: str = ""
-    option: str = ""
     values: tuple[str, ...] = ()
     targets: str = RAND
 
@@ -53,34 +49,34 @@ class Loss:
 _OF_INPUTS = {"": "predictions and targets", "weights": "predictions, targets and weights", "row": "the predictions"}
 _SIZE = "size = tl.abs(p - t)"
 LOSSES = (
-    Loss("MSELoss", "(predictions - targets) ** 2", "mse_loss", "MSELoss", ("loss = (p - t) * (p - t)",)),
-    Loss("L1Loss", "torch.abs(predictions - targets)", "l1_loss", "L1Loss", ("loss = tl.abs(p - t)",)),
-    Loss("SmoothL1Loss", "", "smooth_l1_loss", "SmoothL1Loss",
+    Loss("MSELoss", "(predictions - targets) ** 2", "mse_loss", ("loss = (p - t) * (p - t)",)),
+    Loss("L1Loss", "torch.abs(predictions - targets)", "l1_loss", ("loss = tl.abs(p - t)",)),
+    Loss("SmoothL1Loss", "", "smooth_l1_loss",
          (_SIZE, "loss = tl.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)"),
-         "beta", "beta", ("0.5", "1.0", "2.0")),
-    Loss("HuberLoss", "", "huber_loss", "HuberLoss",
+         "beta", ("0.5", "1.0", "2.0")),
+    Loss("HuberLoss", "", "huber_loss",
          (_SIZE, "loss = tl.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))"),
-         "delta", "delta", ("0.25", "0.5", "1.5")),
-    Loss("HingeLoss", "torch.clamp({a} - predictions * targets, min=0)", "", "",
+         "delta", ("0.25", "0.5", "1.5")),
+    Loss("HingeLoss", "torch.clamp({a} - predictions * targets, min=0)", "",
          ("loss = margin - p * t", "loss = tl.where(loss < 0.0, 0.0, loss)"),
-         "margin", "", ("0.5", "1.0", "2.0"), SIGNS),
-    Loss("SquaredHingeLoss", "torch.relu({a} - predictions * targets) ** 2", "", "",
+         "margin", ("0.5", "1.0", "2.0"), SIGNS),
+    Loss("SquaredHingeLoss", "torch.relu({a} - predictions * targets) ** 2", "",
          ("gap = margin - p * t", "loss = tl.where(gap < 0.0, 0.0, gap * gap)"),
-         "margin", "", ("0.5", "1.0", "2.0"), SIGNS),
-    Loss("BCEWithLogitsLoss", "", "binary_cross_entropy_with_logits", "BCEWithLogitsLoss",
+         "margin", ("0.5", "1.0", "2.0"), SIGNS),
+    Loss("BCEWithLogitsLoss", "", "binary_cross_entropy_with_logits",
          ("loss = tl.where(p > 0.0, p, 0.0) - p * t + tl.log(1.0 + tl.exp(-tl.abs(p)))",), targets=BINARY),
-    Loss("SoftMarginLoss", "torch.log(1 + torch.exp(-targets * predictions))", "soft_margin_loss", "SoftMarginLoss",
+    Loss("SoftMarginLoss", "torch.log(1 + torch.exp(-targets * predictions))", "soft_margin_loss",
          ("loss = tl.log(1.0 + tl.exp(-t * p))",), targets=SIGNS),
-    Loss("PoissonNLLLoss", "torch.exp(predictions) - targets * predictions", "poisson_nll_loss", "PoissonNLLLoss",
+    Loss("PoissonNLLLoss", "torch.exp(predictions) - targets * predictions", "poisson_nll_loss",
          ("loss = tl.exp(p) - t * p",)),
-    Loss("LogCoshLoss", "torch.log(torch.cosh(predictions - targets))", "", "",
+    Loss("LogCoshLoss", "torch.log(torch.cosh(predictions - targets))", "",
          (_SIZE, "# log(2) is taken off; exp(-2 size) never overflows",
           "loss = size + tl.log(1.0 + tl.exp(-2.0 * size)) - 0.6931471805599453")),
-    Loss("CharbonnierLoss", "torch.sqrt((predictions - targets) ** 2 + {a})", "", "",
-         ("loss = tl.sqrt((p - t) * (p - t) + eps)",), "eps", "", ("1e-3", "0.01", "0.1")),
-    Loss("QuantileLoss", "torch.maximum({a} * (targets - predictions), ({a} - 1) * (targets - predictions))", "", "",
+    Loss("CharbonnierLoss", "torch.sqrt((predictions - targets) ** 2 + {a})", "",
+         ("loss = tl.sqrt((p - t) * (p - t) + eps)",), "eps", ("1e-3", "0.01", "0.1")),
+    Loss("QuantileLoss", "torch.maximum({a} * (targets - predictions), ({a} - 1) * (targets - predictions))", "",
          ("gap = t - p", "loss = tl.where(gap > 0.0, quantile * gap, (quantile - 1.0) * gap)"),
-         "quantile", "", ("0.1", "0.25", "0.9")),
+         "quantile", ("0.1", "0.25", "0.9")),
 )  # fmt: skip
 
 
@@ -138,7 +134,8 @@ def draw_loss(rng: np.random.Generator) -> Alone:
 
 def _of_elements(loss: Loss, rng: np.random.Generator) -> Alone:
     """Draw a reduction of a loss of each element, perhaps with weights, or with targets that are alike in all rows."""
-    form = one_of([form for form in (loss.written, loss.function, loss.module) if form], rng)
+    library = (loss.function, loss.word) if loss.function else ()
+    form = one_of([form for form in (loss.written, *library) if form], rng)
     total = one_of(("mean", "mean", "sum", "batchmean"), rng)
     shape, sizes = _shape(rng)
     extra = one_of(("", "", "", "weights", "row"), rng) if form == loss.written else ""
@@ -181,11 +178,11 @@ def _of_elements(loss: Loss, rng: np.random.Generator) -> Alone:
 def _loss_of_reference(loss: Loss, form: str, total: str, extra: str) -> tuple[tuple[str, ...], str]:
     """Return the constructor's lines for a module of the library, if it is one, and the expression of the loss."""
     reduce = "mean" if total == "mean" else "sum"
-    option = f"{loss.option}=self.{loss.argument}" if loss.argument else ""
+    option = f"{loss.argument}=self.{loss.argument}" if loss.argument else ""
     reduction = 'reduction="sum"' if reduce == "sum" else ""
     if form == loss.function:
         return (), f"F.{form}({', '.join(filter(None, ['predictions, targets', option, reduction]))})"
-    if form == loss.module:
+    if form == loss.word:
         options = ", ".join(filter(None, [option.replace("self.", ""), reduction]))
         return (f"self.loss_fn = nn.{form}({options})",), "self.loss_fn(predictions, targets)"
     value = loss.written.format(a=f"self.{loss.argument}")

@@ -50,8 +50,8 @@ def draw_product(rng: np.random.Generator) -> Alone:
     product = one_of((PRODUCTS[0], *PRODUCTS), rng)
     left, right = (list(shape) for shape in product.shapes)
     batched = product.word == "batched"
-    flipped_a = not product.word or batched
-    flipped_a = flipped_a and bool(rng.random() < 0.3)
+    matrices = batched or not product.word  # not a tensor of more axes beside a matrix
+    flipped_a = matrices and bool(rng.random() < 0.3)
     flipped_b = bool(rng.random() < 0.3)
     flip = ".transpose(1, 2)" if batched else ".T"
     a, b = f"A{flip if flipped_a else ''}", f"B{flip if flipped_b else ''}"
@@ -60,7 +60,7 @@ def draw_product(rng: np.random.Generator) -> Alone:
     if flipped_b:
         right[-2:] = right[:-3:-1]
     # Rows of a higher tensor are counted on, so the kernel's row is not that of a triangle.
-    triangle = one_of(("triu", "tril"), rng) if rng.random() < 0.15 and (batched or not product.word) else ""
+    triangle = one_of(("triu", "tril"), rng) if rng.random() < 0.15 and matrices else ""
     value = one_of(product.forms, rng).format(a=a, b=b)
     words = [product.word, "transposedA" if flipped_a else "", "transposedB" if flipped_b else "", triangle]
     return Alone(

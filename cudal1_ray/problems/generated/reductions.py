@@ -20,7 +20,7 @@ class Reduction:
     Attributes:
         word: in a problem's name.
         forms: the reference's expressions; {d} stands for the axis and an option after it.
-        at_once: the kernel's expression for a line `x` that a program holds; {n} is its length.
+        at_once: the kernel's expression for a line `x` of `length` elements that a program holds.
         other: what masked elements of that line count as.
         walk: accumulator -> its value before the walk, and its new value for each element `x`, number `step`.
         result: expression of these that is stored.
@@ -69,7 +69,7 @@ REDUCTIONS = (
               "are squared and summed, and the sum is divided by their number"),
     Reduction("Range", ("torch.amax(x, {d}) - torch.amin(x, {d})",),
               'tl.max(x, 0) - tl.min(tl.where(mask, x, float("inf")), 0)', NEUTRAL["max"],
-              (MAX.walk[0], ("least", *MIN.walk[0][1:2], "tl.minimum(least, x)")), "best - least",
+              (MAX.walk[0], ("least", MIN.walk[0][1], "tl.minimum(least, x)")), "best - least",
               "give their largest and their smallest value"),
 )  # fmt: skip
 # Positions of one program that walks along an axis before the last one.

@@ -79,7 +79,7 @@ def test_loss_when_run_equals_no_held_out_loss(namespace_of):
 
 
 def test_loss_when_the_table_has_a_held_out_one_is_another(monkeypatch):
-    divergence = Loss("KLDivLoss", "targets * (targets.log() - predictions)", "", "", ("loss = t * (tl.log(t) - p)",))
+    divergence = Loss("KLDivLoss", "targets * (targets.log() - predictions)", "", ("loss = t * (tl.log(t) - p)",))
     other = losses.LOSSES[0]
     monkeypatch.setattr(losses, "LOSSES", (divergence, other))
     drawn = {draw_loss(np.random.default_rng(seed)).words[0] for seed in range(50)}
