@@ -19,6 +19,7 @@ from cudal1_ray.commands.evaluate import choose_baselines, choose_preset, fails
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation.pool import EvaluatorPool
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from tests.family import runs
 
@@ -90,6 +91,22 @@ def test_evaluate_when_certain_takes_more_processes(folder, monkeypatch, capsys)
     quick = ["evaluation.timing.budget_s=1.8", "evaluation.timing.min_pairs=4", "--against", "eager"]
     assert main(["evaluate", "good0.py", "--problem", "problem.py", "--certain", "--json", *quick]) == 0
     assert len(json.loads(capsys.readouterr().out)["processes"]) == 12
+
+
+def test_manifest_when_it_has_fewer_pairs_than_slots_starts_an_evaluator_for_each_pair(tmp_path, monkeypatch):
+    started = []
+
+    class Counted(EvaluatorPool):
+        def __init__(self, config, **options):
+            started.append(config.slots)
+            super().__init__(config, **options)
+
+    monkeypatch.setattr("cudal1_ray.evaluation.pool.EvaluatorPool", Counted)
+    pair = {"id": "a", "problem": PROBLEM, "candidate": "class ModelNew(:\n"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
+    paths = ["--manifest", str(tmp_path / "pairs.jsonl"), "--out", str(tmp_path / "verdicts.jsonl")]
+    assert main(["evaluate", *paths, "evaluation.slots=3", *QUICK]) == 0
+    assert started == [1] and '"unparsable"' in (tmp_path / "verdicts.jsonl").read_text()
 
 
 def test_manifest_when_killed_goes_on_where_it_was(folder, monkeypatch, capsys):
