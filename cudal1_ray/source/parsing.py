@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from types import CodeType
@@ -28,6 +29,8 @@ _NAMES = re.compile(f"({CANDIDATE}|{PROBLEM}|{EXPRESSION})$")
 _UNPRINTABLE = re.compile(r"0[xXoObB][0-9a-fA-F_]{3500,}")
 # As `warnings.filters` holds it. A warning about text that belongs to no module has the file name as its module.
 _FILTER = ("ignore", None, Warning, _NAMES, 0)
+# Python 3.11 counts the depth of a syntax tree for all threads together: where two make one, it may raise SystemError.
+_TREES = threading.RLock()
 
 
 def parse(text: str, name: str = CANDIDATE) -> ast.Module:
@@ -74,7 +77,8 @@ def _read(reader: Callable[..., Any], text: str, name: str, **options: Any) -> A
     if _UNPRINTABLE.search(text):
         raise SyntaxError("an integer of more than 4,300 digits", (name, None, None, None))
     try:
-        return reader(text, name, **options)
+        with _TREES:
+            return reader(text, name, **options)
     except SyntaxError as error:
         error.filename = error.filename or name  # null bytes have none
         raise

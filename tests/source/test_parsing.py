@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -143,3 +146,29 @@ def test_package_when_it_parses_foreign_text_does_so_in_source_alone():
         if not name.startswith(data) and any(map(_parses, ast.walk(ast.parse(path.read_text())))):
             parsing.add(name)
     assert parsing == {"source/parsing.py", *ELSEWHERE}
+
+
+class _Loop:
+    """Garbage that lets other threads go on while it is collected."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+def test_parse_when_threads_parse_at_once_gives_each_its_tree():
+    text = "x = 1\n" + "def f(a):\n    return a[:, :1] * 0\n" * 20
+
+    def parsed(_: int) -> int:
+        _Loop()
+        return len(parse(text).body)
+
+    before = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(parsed, range(2000))) == {21}
+    finally:
+        gc.set_threshold(*before)
