@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from cudal1_ray.config import Config
 
-# Settings of all runs besides the caller's: a step asks each prompt once, so that every arm has the same samples, and
-# policies are assessed by `cudal1 assess`, all of them alike.
-SHARED = ("assessment.enabled=false", "contrastive.ask_again=0", "contrastive.turns=1", "checkpoint.keep=1")
+# Settings of all runs besides the caller's: a step asks each prompt once, so that every arm has the same samples. The
+# policy that a run starts with is assessed as another arm's.
+SHARED = ("assessment.initial=false", "contrastive.ask_again=0", "contrastive.turns=1", "checkpoint.keep=1")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
 from cudal1_ray.source.anonymous import same_except_names
-from cudal1_ray.training.policy_assessment import FILE
+from cudal1_ray.training.assessment import WITH_EXEMPLARS, WITHOUT_EXEMPLARS
+from cudal1_ray.training.policy_assessment import BASE, FILE
 
 # Kind of the samples by the policy that an arm began with, to prompts with the exemplars that the arm's run found.
 CONTROL = "train with exemplars, weights before stage 3"
@@ -72,7 +73,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
-    rows, control = _assessment_rows(run, "policy"), _assessment_rows(run, "control")
+    rows, control = _assessment_rows(run)
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
     settings = yaml.safe_load((run.folder / "config.yaml").read_text())
@@ -103,14 +104,20 @@ def _metrics(run: Path) -> list[dict[str, Any]]:
     return list(read_json_lines(run / "metrics.jsonl"))
 
 
-def _assessment_rows(run: ArmRun, which: str) -> list[dict[str, Any]]:
-    """Return the rows of a policy's assessment; none before it is whole.
-
-    Args:
-        which: "policy" is the arm's own, "control" the one that it began with.
+def _assessment_rows(run: ArmRun) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of the policy's assessment, each with whether its prompt showed exemplars, and the rows of the
+    policy that the run began with, shown the same exemplars; none before the assessment is whole.
     """
-    rows = read_json_lines(run.folder / FILE) if which in run.note and run.is_assessed else []
-    return [row for row in rows if row["policy"] == run.note[which]]
+    stage = ARMS[run.arm].stage
+    if not run.is_assessed:
+        return [], []
+    if not stage:
+        return [row for row in read_json_lines(run.folder / FILE) if row["policy"] == BASE], []
+    rows = list(read_json_lines(run.folder / "assessments.jsonl"))
+    without = [row | {"exemplars": False} for row in rows if row["stage"] == stage + WITHOUT_EXEMPLARS]
+    own = [row | {"exemplars": bool(without) and row["split"] == "train"} for row in rows if row["stage"] == stage]
+    control = [row for row in rows if row["stage"].endswith(WITH_EXEMPLARS)]
+    return [*without, *own], control
 
 
 def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:

@@ -95,13 +95,12 @@ def _settings(result: Mapping[str, Any]) -> Iterator[str]:
     defaults: dict[str, Any] = to_dict(Config())
     first: dict[str, dict[str, Any]] = {}  # by arm; that of all runs has an empty name
     for arm, seed, record in _runs(result):
-        differing = dict.fromkeys(record.get("differences", ()))  # of a run from before the table
-        if "differences" not in record:
-            for name in ("", arm):
-                for change in changes(first.setdefault(name, record["settings"]), record["settings"], defaults):
-                    is_expected = change.key in ("seed", "name", *HOW_LONG) or (not name and _is_of_an_arm(change.key))
-                    if not change.allowed and not is_expected:
-                        differing[str(change)] = None
+        differing: dict[str, None] = {}
+        for name in ("", arm):
+            for change in changes(first.setdefault(name, record["settings"]), record["settings"], defaults):
+                is_expected = change.key in ("seed", "name", *HOW_LONG) or (not name and _is_of_an_arm(change.key))
+                if not change.allowed and not is_expected:
+                    differing[str(change)] = None
         if differing:
             yield f"{_name(arm, seed)}, has other settings than the table: {', '.join(differing)}."
 

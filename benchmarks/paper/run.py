@@ -1,17 +1,10 @@
-"""The runs of the paper's table: every arm for every seed, by ordinary `cudal1 train` and `cudal1 assess`.
+"""The runs of the paper's table: every arm for every seed, by ordinary `cudal1 train`, which assesses what it trained,
+and `cudal1 assess` for the base model.
 
     python -m benchmarks.paper.run --runs runs/table --seeds 1 2 3 recipe=kernelbench_one_gpu policy.path=FOLDER \
         problems.path=FILE.parquet [--minutes 25] [--pack FOLDER]
     python -m benchmarks.paper.run --runs runs/table --unpack FOLDER ...      on the next machine, then as before
     python -m benchmarks.paper.run --runs runs/table --gpus 0 1 2 3 ...       as many runs side by side, a GPU each
-
-`--have stage1=runs/kb bucket=runs/kb` takes the arms of a seed from a run that was trained before, by a plain
-`cudal1 train recipe=kernelbench_one_gpu problems.path=FILE.parquet exemplars=bucket` for example. Of its stages sft and
-contrastive in one folder the first is the arm stage1, from which other arms start, and the second the arm bucket (with
-`--start stage1`, as no stage 2 lies between). The folder is copied, and trained no further: a stage that ended early
-stays at its last checkpoint. The result names the settings that differ from the table's; give the table the run's own,
-for example contrastive.ask_again=1 contrastive.steps=16, to have few. A packed run is unpacked first, with
-`cudal1 unpack`.
 
 A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes`, and at SIGTERM, a run
 under way ends with a checkpoint; `--minutes 0` starts none. `--pack` writes what the next machine needs: of finished
@@ -30,20 +23,20 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.paper.arms import ARMS, SHARED, Arm, arms_from, budget, rounds_for, run_name, todo
-from benchmarks.paper.records import is_done, note_arm, read_arms, stage_minutes, take_runs
+from benchmarks.paper.records import is_done, note_arm, stage_minutes
 from benchmarks.paper.travel import pack_runs, unpack_runs
-from benchmarks.training.ablation_runs import Runner
+from benchmarks.training.ablation_runs import Runner, is_finished
 from cudal1_ray.config import load_config, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.training.checkpoints import CheckpointStore
+from cudal1_ray.training.policy_assessment import BASE
 
 # Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
 LEAST_MINUTES = 4.0
@@ -94,132 +87,108 @@ class Table:
         Args:
             gpu: that the processes see, as in CUDA_VISIBLE_DEVICES; empty: what this process sees.
         """
-        return self._next(arm, seed, gpu) and (is_done(self.folder(arm, seed), arm) or self._next(arm, seed, gpu))
-
-    def _next(self, arm: str, seed: int, gpu: str) -> bool:
-        """Train an arm, or assess one that is trained; return whether that ended well."""
         if is_done(self.folder(arm, seed), arm):
             return True
-        if self.arms[arm].stage and not self.trained(arm, seed):
-            return self._train(arm, seed, gpu)
-        return self._assess(arm, seed, gpu)
+        if self.runner.minutes_left < LEAST_MINUTES:
+            return False
+        return self._train(arm, seed, gpu) if self.arms[arm].stage else self._assess(arm, seed, gpu)
 
     def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
-        An arm waits for the policy that it starts from, and for another arm in the same folder. With several GPUs an
-        assessment is a run of its own. Of those that can begin, what others wait for comes first, then what has to be
-        trained, which takes longer than an assessment, with exemplars before without. Assessments of trained weights
-        come before those of the base model's, which a later machine has anyway. What still runs when the time is up is
-        stopped.
+        An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
+        begin, what others wait for comes first, then those whose policies learn, with exemplars before without, and at
+        last those with the base model's weights. What still runs when the time is up is stopped.
         """
         left: list[tuple[int, str]] = list(pairs)
-        tried: set[tuple[int, str, bool]] = set()
-        run = self._next if len(gpus) > 1 else self.run
+        tried: set[tuple[int, str]] = set()
         waited_for = {(seed, self.needed(arm)) for seed, arm in left}
         cores = dict(zip(gpus, shares(os.sched_getaffinity(0), len(gpus)), strict=True))
         running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
 
         def order(pair: tuple[int, str]) -> tuple[bool, bool, bool]:
-            arm, trained = self.arms[pair[1]], self.trained(pair[1], pair[0])
-            later = not arm.learns if trained else pair not in waited_for
-            return trained, later, not arm.shows_exemplars
+            arm = self.arms[pair[1]]
+            return pair not in waited_for, not arm.learns, not arm.shows_exemplars
 
         def on(gpu: str, arm: str, seed: int) -> bool:
             os.sched_setaffinity(0, cores[gpu])  # of this thread, and of the processes that it starts
-            return run(arm, seed, gpu)
+            return self.run(arm, seed, gpu)
 
         with ThreadPoolExecutor(len(gpus)) as pool:
             try:
                 while True:
-                    busy = {self.folder(arm, seed).resolve() for (seed, arm), _ in running.values()}
+                    busy = {self.folder(arm, seed) for (seed, arm), _ in running.values()}
                     free = [gpu for gpu in gpus if gpu not in {of for _, of in running.values()}]
                     for seed, arm in sorted(left, key=order):
-                        attempt = (seed, arm, self.trained(arm, seed))
-                        if not free or attempt in tried or self.folder(arm, seed).resolve() in busy:
+                        if not free or (seed, arm) in tried or self.folder(arm, seed) in busy:
                             continue
                         if not (needed := self.needed(arm)) or self.trained(needed, seed):
                             gpu = free.pop(0)
                             running[pool.submit(on, gpu, arm, seed)] = ((seed, arm), gpu)
-                            tried.add(attempt)
-                            busy.add(self.folder(arm, seed).resolve())
+                            tried.add((seed, arm))
+                            busy.add(self.folder(arm, seed))
                     if not running:
                         return left
                     done = wait(running, self.runner.seconds_left, return_when=FIRST_COMPLETED).done
                     if not done:
                         self.runner.stop()
                     for future in done:
-                        (seed, arm), _ = running.pop(future)
-                        if future.result() and is_done(self.folder(arm, seed), arm):
-                            left.remove((seed, arm))
+                        pair, _ = running.pop(future)
+                        if future.result():
+                            left.remove(pair)
             finally:
                 self.runner.stop()
 
     def trained(self, arm: str, seed: int) -> bool:
         """Return whether the policy of an arm is there."""
-        run = self.folder(arm, seed)
-        return arm in read_arms(run) or (run / "checkpoints" / self._policy(arm, seed) / "state").is_dir()
+        return (self.folder(arm, seed) / "checkpoints" / self._policy(arm) / "state").is_dir()
 
-    def _policy(self, arm: str, seed: int) -> str:
+    def _policy(self, arm: str) -> str:
         """Return the name of the arm's final policy, a checkpoint of its run."""
-        policy = read_arms(self.folder(arm, seed)).get(arm, {}).get("policy")
-        return policy or ("base" if arm == "base" else f"{self.arms[arm].stage}-final")
+        return f"{self.arms[arm].stage}-final" if self.arms[arm].stage else BASE
 
     def _train(self, arm: str, seed: int, gpu: str) -> bool:
-        minutes = self.runner.minutes_left
-        if minutes < LEAST_MINUTES:
-            return False
-        settings = [*self.arms[arm].settings]
-        if self.arms[arm].start:
+        """Train an arm's policy and assess it, in one process; return whether that ended well."""
+        minutes, run, of_arm = self.runner.minutes_left, self.folder(arm, seed), self.arms[arm]
+        settings = [*of_arm.settings]
+        if of_arm.start:
             settings.append(f"init_from={self._start(arm, seed)}")
         if arm == "stage2-long":
             settings.append(f"self_supervised.rounds={rounds_for(budget(self.config), self.problems, self.config)}")
         if minutes != float("inf"):
             settings.append(f"max_minutes={minutes:.1f}")
-        place = [f"name={run_name(arm, seed)}", f"runs_dir={self.runner.folder}", f"seed={seed}"]
-        command = ["train", *place, f"stage={self.arms[arm].stage}", *self.runner.overrides, *settings]
-        return self.runner.process(run_name(arm, seed), command, gpu=gpu) and self.trained(arm, seed)
-
-    def _assess(self, arm: str, seed: int, gpu: str) -> bool:
-        if self.runner.minutes_left < LEAST_MINUTES:
+        place = [f"name={run.name}", f"runs_dir={self.runner.folder}", f"seed={seed}"]
+        assessment = [f"assessment.samples_per_problem={self.samples}"]
+        if self.assessed is not None:
+            assessment.append(f"assessment.problems={self.assessed}")
+        command = ["train", *place, f"stage={of_arm.stage}", *assessment, *self.runner.overrides, *settings]
+        if not self.runner.process(run.name, command, gpu=gpu) or not is_finished(run, of_arm.stage):
             return False
-        run, policy, of_arm = self.folder(arm, seed), self._policy(arm, seed), self.arms[arm]
-        figures: dict[str, Any] = {"seed": seed, "policy": policy, "start": of_arm.start}
-        options = ["--with-exemplars"] if of_arm.shows_exemplars else []
-        what = f"assess {arm}"
-        if not self._ask(run, policy, options, what, gpu):
-            return False
-        # What the same exemplars do for the policy that the arm began with; one given by --have may have lost that.
-        if of_arm.shows_exemplars and of_arm.start and (self._start(arm, seed) / "state").is_dir():
-            figures["control"] = str(self._start(arm, seed))
-            options = ["--split", "train", "--only-with-exemplars"]
-            if not self._ask(run, figures["control"], options, f"{what}, control", gpu):
-                return False
-        figures["training_minutes"] = self._training_minutes(arm, run)
-        figures |= read_arms(run).get(arm, {})
-        note_arm(run, arm, figures | {"assessment_minutes": self.runner.minutes(run.name, what), "at": time.time()})
+        training = stage_minutes(run, of_arm.stage)
+        whole = self.runner.minutes(run.name, "train") or training
+        self._note(arm, seed, training, round(whole - training, 2))
         return True
 
-    def _ask(self, run: Path, policy: str, options: list[str], what: str, gpu: str) -> bool:
-        """Assess a policy with a run's problems and exemplars; return whether that ended well."""
-        command = ["assess", str(run), "--policy", policy, "--samples", str(self.samples), *options]
+    def _assess(self, arm: str, seed: int, gpu: str) -> bool:
+        """Assess the policy with which a run began; return whether that ended well."""
+        run, what = self.folder(arm, seed), f"assess {arm}"
+        command = ["assess", str(run), "--policy", BASE, "--samples", str(self.samples)]
         if self.assessed is not None:
             command += ["--problems", str(self.assessed)]
-        return self.runner.process(run.name, [*command, "assessment.enabled=true", *self._places()], what, gpu)
+        if not self.runner.process(run.name, [*command, *self._places()], what, gpu):
+            return False
+        self._note(arm, seed, 0.0, self.runner.minutes(run.name, what))
+        return True
+
+    def _note(self, arm: str, seed: int, training: float, other: float | None) -> None:
+        figures = {"seed": seed, "policy": self._policy(arm), "start": self.arms[arm].start}
+        minutes = {"training_minutes": training, "assessment_minutes": other}
+        note_arm(self.folder(arm, seed), arm, figures | minutes | {"at": time.time()})
 
     def _start(self, arm: str, seed: int) -> Path:
         """Return the checkpoint that an arm's policy starts from."""
         start = self.arms[arm].start
-        return self.folder(start, seed) / "checkpoints" / self._policy(start, seed)
-
-    def _training_minutes(self, arm: str, run: Path) -> float:
-        """Return the wall minutes of an arm's training; at least those of its steps, as a start that ended with this
-        process is not recorded.
-        """
-        if arm == "base":
-            return 0.0
-        recorded = self.runner.minutes(run.name, "train") or 0.0
-        return max(recorded, stage_minutes(run, self.arms[arm].stage))
+        return self.folder(start, seed) / "checkpoints" / self._policy(start)
 
     def _places(self) -> list[str]:
         """Return the settings of an assessment that may differ from those that its run was trained with: the problems,
@@ -251,7 +220,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--gpus", nargs="+", default=[""], metavar="GPU", help="as many runs at once, each with its GPU"
     )
-    parser.add_argument("--have", nargs="+", metavar="ARM=RUN", default=[], help="a run that was trained before")
     parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
     parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
@@ -271,8 +239,6 @@ def main() -> int:
     arms = arms_from(arguments.start)
     table = Table(runner, arguments.samples, arguments.problems, arms)
     pairs = todo(arguments.arms, arguments.seeds, arms)
-    for line in take_runs(arguments.have, arguments.runs, runner.overrides, arms):
-        console.print(line, highlight=False, markup=False)
     table.check({arm for _, arm in pairs})
     end: BaseException | None = None
     try:

@@ -135,7 +135,7 @@ def comparison_rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def budget_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Return what each run was given, all text; minutes are wall time, starts included.
+    """Return what each run was given, all text; minutes are wall time.
 
     A run that was started more than once had an optimiser that began anew where the first one's state did not travel.
     """
@@ -193,7 +193,7 @@ def markdown(result: dict[str, Any]) -> str:
         "evaluations",
         "starts",
         "training, min",
-        "assessment, min",
+        "start and assessment, min",
         "on",
     ]
     lines += ["", *markdown_lines(heads, budget_rows(result)), "", *(f"- {line}" for line in reservations(result))]

@@ -35,9 +35,6 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     """
     buffer = io.BytesIO()
     folders = sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file())
-    links = [path for path in folders if path.is_symlink()]  # two arms of one run
-    whole = {run.parent / run.readlink() if run in links else run for run in whole}
-    folders = [path for path in folders if path not in links]
     going_on = [run for run in folders if run in whole]
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for run in sorted(folders, key=lambda path: path in whole):  # results first: they are small
@@ -56,9 +53,8 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
             before = buffer.tell()
             if kind := _add_adapter(tar, run, limit_mib - before / MIB - 0.5):
                 yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
-        for file in (runs / "attempts.jsonl", *links):
-            if file.is_file() or file in links:
-                tar.add(file, file.name, recursive=False)
+        if (attempts := runs / "attempts.jsonl").is_file():
+            tar.add(attempts, attempts.name)
     data, size = buffer.getvalue(), int(split_mib * MIB)
     if len(data) > limit_mib * MIB:
         raise UserError(f"--limit-mib {limit_mib:g}: the runs need {len(data) / MIB:.1f} MiB")
@@ -99,11 +95,6 @@ def _unpack(files: Sequence[Path], runs: Path) -> Iterator[str]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             for member in tar:
-                if member.issym():
-                    if not (runs / member.name).exists() and "/" not in member.linkname:
-                        (runs / member.name).symlink_to(member.linkname, target_is_directory=True)
-                        yield member.name
-                    continue
                 content = tar.extractfile(member).read()
                 kind, _, file = member.name.rpartition("/")
                 name = file.rpartition(".")[0]

@@ -12,14 +12,18 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cudal1_ray.analysis.statistics import geometric_mean
+from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt
+from cudal1_ray.training.checkpoints import Checkpoint
+from cudal1_ray.training.preparation import origin_of
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.session import Session
@@ -77,8 +81,7 @@ def assess_control(session: Session) -> None:
     from cudal1_ray.learning import learner_state
 
     settings, lines = session.config.assessment, JsonLines(session.run.assessments)
-    finals = map(session.store.final, ("self_supervised", "sft"))
-    start = next((checkpoint for checkpoint in finals if checkpoint is not None), None)
+    start = start_of_contrastive(session)
     train = problems_of_table(session, session.train_problems)
     if start is None or not (settings.enabled and settings.control):
         return
@@ -86,7 +89,8 @@ def assess_control(session: Session) -> None:
     if any(row["stage"] == stage for row in lines) or not shows_exemplars(session, train):
         return
     if reason := learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage):
-        words = ["cudal1", "assess", str(session.run.path), "--policy", start.path.name]
+        policy = start.path.name if start.path.parent == session.run.checkpoints else str(start.path)
+        words = ["cudal1", "assess", str(session.run.path), "--policy", policy]
         again = shlex.join([*words, "--split", "train", "--with-exemplars"])
         session.progress.note(
             f"no control: the weights of {start.path} cannot be loaded ({reason}); `{again}` asks that policy"
@@ -99,6 +103,21 @@ def assess_control(session: Session) -> None:
     lines.keep([*lines, *sample_rows(session, stage, samples)])
     accepted = sum(j.verdict.accepted for j in samples)
     session.progress.advance("assess the control", f"{accepted}/{len(samples)} accepted")
+
+
+def start_of_contrastive(session: Session) -> Checkpoint | None:
+    """Return the checkpoint that the contrastive stage started from: of this run, or of the one in `init_from`; None
+    where that was the base model, an adapter or another contrastive stage, or is no longer there.
+    """
+    finals = (session.store.final(stage) for stage in ("self_supervised", "sft"))
+    own = next((checkpoint for checkpoint in finals if checkpoint is not None), None)
+    if own is not None or not session.config.init_from:
+        return own
+    try:
+        origin = origin_of(Path(session.config.init_from).expanduser(), "contrastive")
+    except UserError:  # the run that it came from is elsewhere by now
+        return None
+    return None if origin is None or origin.stage == "contrastive" else origin
 
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:
@@ -221,7 +240,7 @@ def keep_samples(session: Session, name: str, samples: Sequence[EvaluatedSample]
 
 
 def sample_rows(session: Session, stage: str, samples: Sequence[EvaluatedSample]) -> list[dict[str, Any]]:
-    """Return one row for each sample, as assessments.jsonl holds them."""
+    """Return one row for each sample, as assessments.jsonl holds them; the code is that of accepted ones alone."""
     splits = {problem_id: problem.split for problem_id, problem in session.problems.items()}
     return [
         {
@@ -238,6 +257,7 @@ def sample_rows(session: Session, stage: str, samples: Sequence[EvaluatedSample]
             "copied": j.copied,
             "exemplar_ids": list(j.prompt.exemplar_ids),
             "code_hash": exemplar_id(j.prompt.problem_id, j.answer.code) if j.answer.code else "",
+            "code": j.answer.code if j.verdict.accepted else "",
         }
         for j in samples
     ]

@@ -142,6 +142,8 @@ class AssessmentConfig:
     problems: int | None = bounded(None, least=1)
     temperature: float = 1.0  # temperature of sampling; 0 takes the likeliest token
     held_out: bool = True  # also on the held-out problems
+    # The policy that the run starts with; false: where it comes from another run, which assessed it.
+    initial: bool = True
     # The control: after the contrastive stage, the policy that it started from, shown the exemplars found since. What
     # the stage gained beyond it, the policy has learned.
     control: bool = True

@@ -120,8 +120,7 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         samples = sample(session, splits[question.split], question.exemplars, label)
         keep_samples(session, label.replace("/", "-"), samples)
         rows = [
-            {"policy": policy, "exemplars": question.exemplars, **row, "code": j.answer.code if row["speedup"] else ""}
-            for row, j in zip(sample_rows(session, policy, samples), samples, strict=True)
+            {"policy": policy, "exemplars": question.exemplars, **row} for row in sample_rows(session, policy, samples)
         ]
         table.keep([row for row in table if not _answers(row, policy, question)] + rows)
         session.batches.in_flight.keep([])

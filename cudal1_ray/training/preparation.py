@@ -69,7 +69,7 @@ def settle_adapter(config: Config) -> None:
     elif config.policy.adapter:
         folder = source
     elif init_from is not None:
-        origin = _origin(init_from, stages_of(config)[0])
+        origin = origin_of(init_from, stages_of(config)[0])
         folder = origin.adapter if origin is not None and is_adapter_folder(origin.adapter) else None
     if folder is not None:
         config.policy = with_adapter_shape(config.policy, folder)
@@ -138,7 +138,7 @@ def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Check
     if run.adapter.is_dir() and not config.policy.adapter:  # taken from init_from, which may be elsewhere by now
         return None
     if config.init_from:
-        return _origin(Path(config.init_from).expanduser(), first_stage)
+        return origin_of(Path(config.init_from).expanduser(), first_stage)
     if config.policy.kind == "scratch" and first_stage != STAGES[0]:
         before = STAGES[STAGES.index(first_stage) - 1]
         raise UserError(
@@ -169,7 +169,7 @@ def find_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginnin
     return Beginning(checkpoint, own is not None, True)
 
 
-def _origin(folder: Path, first_stage: str) -> Checkpoint | None:
+def origin_of(folder: Path, first_stage: str) -> Checkpoint | None:
     """Return the checkpoint that `init_from=folder` means; None for an adapter, and where the first of all stages is
     run.
     """

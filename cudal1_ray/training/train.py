@@ -182,7 +182,8 @@ def _run_with_crew(
         if not state.stage:
             if stages[0] == "sft":
                 begin_corpus(session)  # the untrained policy leaves evaluators with next to nothing to do
-            assess(session, UNTRAINED)
+            if config.assessment.initial:
+                assess(session, UNTRAINED)
         for stage in stages:
             stopper.check(session.last_step_s)
             if stage not in state.stages_done:

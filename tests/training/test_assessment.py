@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,8 @@ from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
-from cudal1_ray.training.assessment import figures_of, problems_of_table
+from cudal1_ray.training.assessment import figures_of, problems_of_table, start_of_contrastive
+from cudal1_ray.training.checkpoints import CheckpointStore
 
 
 def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
@@ -61,3 +63,27 @@ def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same()
     )
     config.assessment.problems = None
     assert problems_of_table(session, problems) == problems
+
+
+def session_of(run: Path, init_from: Path | None = None) -> SimpleNamespace:
+    config = load_config([f"init_from={init_from}"] if init_from else [])
+    return SimpleNamespace(config=config, store=CheckpointStore(run / "checkpoints", keep=1))
+
+
+def write_checkpoint(run: Path, name: str) -> Path:
+    (run / "policy").mkdir(parents=True, exist_ok=True)
+    (checkpoint := run / "checkpoints" / name).joinpath("state").mkdir(parents=True)
+    return checkpoint
+
+
+def test_start_of_the_contrastive_stage_when_it_is_of_another_run_is_found_there(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    assert start_of_contrastive(session_of(run)) is None
+    assert start_of_contrastive(session_of(run, other)) is None  # it is elsewhere by now
+    sft = write_checkpoint(other, "sft-final")
+    for place in (other, sft):
+        assert start_of_contrastive(session_of(run, place)).path == sft
+    later = write_checkpoint(other, "contrastive-final")
+    assert start_of_contrastive(session_of(run, later)) is None
+    own = write_checkpoint(run, "sft-final")
+    assert start_of_contrastive(session_of(run, other)).path == own

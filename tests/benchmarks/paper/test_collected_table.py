@@ -224,7 +224,7 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     rows = [
         row("d", 0.0, degenerate=True), row("v", 0.0, reasons=["evaluator_error"]), row("v", 1.0, reasons=[]),
     ]  # fmt: skip
-    with open(runs / "seed-2-bucket" / "assessments_asked.jsonl", "a") as lines:
+    with open(runs / "seed-2-bucket" / "assessments.jsonl", "a") as lines:
         lines.writelines(json.dumps(line) + "\n" for line in rows)
     write_lines(runs / "attempts.jsonl", [{"run": f"seed-{n}-grpo", "at": 1.0, "commit": "abc"[n]} for n in (1, 2)])
     result = collect.collect([runs])
@@ -247,13 +247,13 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
 
 def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_with_its_control(tmp_path):
     runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
-    run = runs / arms.run_name("bucket", 1)
-    problems = sorted({line["problem_id"] for line in read_json_lines(run / "assessments_asked.jsonl")} - {"h"})
-    rows = [row(p, 4.0, exemplars=True, copied=copied) for p in problems for copied in (False, True)]
-    rows += [row(p, 2.0, policy="/elsewhere/sft-final", exemplars=True) for p in problems]
-    with open(run / "assessments_asked.jsonl", "a") as lines:
-        lines.writelines(json.dumps(line) + "\n" for line in rows)
-    records.note_arm(run, "bucket", records.read_arms(run)["bucket"] | {"control": "/elsewhere/sft-final"})
+    file = runs / arms.run_name("bucket", 1) / "assessments.jsonl"
+    rows = list(read_json_lines(file))
+    problems = sorted({line["problem_id"] for line in rows} - {"h"})
+    without = [line | {"stage": "contrastive_without_exemplars"} for line in rows if line["split"] == "train"]
+    rows = [*(line for line in rows if line["split"] == "held_out"), *without]
+    rows += [row(p, 4.0, copied=copied) for p in problems for copied in (False, True)]
+    write_lines(file, rows + [row(p, 2.0, stage="sft_with_exemplars") for p in problems])
     result = collect.collect([runs])
     text, copies_fail = table.markdown(result), (4.0 * 0.1) ** 0.5
     claims = {bar["bar"]: bar for bar in result["bars"]}

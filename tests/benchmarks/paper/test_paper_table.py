@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.paper import arms, records, run, travel, winners
 from benchmarks.training.ablation_runs import Runner
 from cudal1_ray import cli
-from cudal1_ray.config import load_config, to_dict, to_yaml
+from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.training.rollout_table import write_rollouts
@@ -83,12 +83,10 @@ def test_freedom_when_its_documented_command_is_composed_asks_for_no_own_kernel(
 
 
 def test_settings_when_they_follow_options_of_several_words_are_settings():
-    words = (
-        "--seeds 1 2 recipe=x --gpus 0 1 problems.path=y --unpack a b +c.d=1 --have stage1=runs/kb bucket=runs/kb e=f"
-    )
+    words = "--seeds 1 2 recipe=x --gpus 0 1 problems.path=y --unpack a b +c.d=1 --pack p e=f"
     arguments = run.parse(words.split())
     assert (arguments.seeds, arguments.gpus, list(map(str, arguments.unpack))) == ([1, 2], ["0", "1"], ["a", "b"])
-    assert arguments.have == ["stage1=runs/kb", "bucket=runs/kb"]
+    assert arguments.pack == Path("p")
     assert arguments.overrides == ["recipe=x", "problems.path=y", "+c.d=1", "e=f"]
 
 
@@ -189,151 +187,78 @@ def test_winners_when_trained_under_several_rules_are_not_measured_by_one_comman
         winners.measuring_settings(rows)
 
 
-@pytest.fixture
-def trained_run(tmp_path):
-    """Return a run of `cudal1 train stage=sft+contrastive` that was stopped in its second stage."""
-    folder = tmp_path / "kb"
-    for name, parts in (("sft-final", ("state", "adapter")), ("contrastive-000016", ("state", "adapter"))):
-        for part in parts:
-            (folder / "checkpoints" / name / part).mkdir(parents=True)
-    config = ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", "contrastive.ask_again=1", "seed=2"]
-    (folder / "config.yaml").write_text(to_yaml(load_config(config)))
-    steps = (("sft", 1, 60.0), ("sft", 2, 120.0), ("contrastive", 1, 300.0), ("contrastive", 16, 720.0))
-    write_lines(folder / "metrics.jsonl", [{"stage": s, "step": n, "wall_s": wall} for s, n, wall in steps])
-    return folder
+def ended_run(table: run.Table, failing: str = ""):
+    """Return what stands for a process: it leaves the checkpoint and the assessment of a finished run, unless it is
+    that of the run `failing`."""
+
+    def process(name: str, command: list[str], gpu: str) -> tuple[int, str]:
+        if name == failing:
+            return 1, "broken"
+        if command[0] == "train":
+            stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
+            folder = table.runner.folder / name
+            (folder / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
+            write_lines(folder / "assessments.jsonl", [{"stage": stage}])
+            write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "wall_s": 60.0}])
+        return 0, ""
+
+    return process
 
 
-def take(run: Path, runs: Path, *names: str, start: str = "stage1", overrides: tuple[str, ...] = ()) -> list[str]:
-    table = ["recipe=kernelbench_one_gpu", "policy.path=y", "problems.path=y", *arms.SHARED, *overrides]
-    return list(records.take_runs([f"{name}={run}" for name in names], runs, table, arms.arms_from(start)))
-
-
-def test_arms_when_taken_from_a_trained_run_share_its_copy_and_name_what_differs(trained_run, tmp_path):
-    runs = tmp_path / "runs"
-    lines = take(trained_run, runs, "stage1", "bucket")
-    stage1, bucket = runs / "seed-2-stage1", runs / "seed-2-bucket"
-    assert bucket.resolve() == stage1.resolve() and not (trained_run / records.ARM_FILE).exists()
-    notes = records.read_arms(bucket)
-    assert [notes[arm]["policy"] for arm in ("stage1", "bucket")] == ["sft-final", "contrastive-000016"]
-    assert [notes[arm]["training_minutes"] for arm in ("stage1", "bucket")] == [2.0, 10.0]
-    assert not any(line.startswith("contrastive.") for line in notes["stage1"]["differences"])
-    assert "contrastive.steps was 16, is 30" in notes["bucket"]["differences"]
-    assert "contrastive.ask_again was 1, is 0" in notes["bucket"]["differences"] and "policy.path" not in "".join(lines)
-    assert any("exemplars.strategy was 'failures_included'" in line for line in notes["bucket"]["differences"])
-    assert not records.is_done(bucket, "bucket") and take(trained_run, runs, "stage1", "bucket") == []
-
-
-def test_differences_when_a_table_has_a_runs_own_settings_are_the_steps_alone():
-    own = ("contrastive.ask_again=1", "exemplars=failures_included", "contrastive.steps=16")
-    theirs = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=x", "contrastive.ask_again=1", "seed=2"]))
-    ours = to_dict(load_config(["recipe=kernelbench_one_gpu", "policy.path=y", *arms.SHARED, *own]))
-    assert records.differences(theirs, ours, ["sft"]) == []
-    assert records.differences(theirs, ours, ["sft", "contrastive"]) == ["contrastive.steps was 30, is 16"]
-
-
-@pytest.mark.parametrize(("name", "start", "message"), [
-    ("base", "stage1", "ARM one of evolution, stage1"),
-    ("stage2", "stage1", "no checkpoint of self_supervised .it has sft-final"),
-    ("bucket", "stage2", "went to contrastive from sft, the table's arm goes there from self_supervised; --start"),
-    ("evolution", "stage1", "goes there from the base model"),
-])  # fmt: skip
-def test_arms_when_a_run_cannot_be_them_are_refused(trained_run, tmp_path, name, start, message):
-    with pytest.raises(UserError, match=message):
-        take(trained_run, tmp_path / "runs", name, start=start)
-
-
-def test_runs_when_two_arms_share_one_travel_once(trained_run, tmp_path):
-    runs, there = tmp_path / "runs", tmp_path / "there"
-    take(trained_run, runs, "stage1", "bucket")
-    lines = list(travel.pack_runs(runs, {runs / "seed-2-bucket"}, tmp_path / "packed", 8.0, 4.0))
-    assert lines[0].startswith("packed: seed-2-stage1, to go on") and "packed into" in lines[1]
-    assert list(travel.unpack_runs([tmp_path / "packed"], there)) == ["seed-2-stage1", "seed-2-bucket"]
-    assert (there / "seed-2-bucket").readlink() == Path("seed-2-stage1")
-    assert records.read_arms(there / "seed-2-bucket") == records.read_arms(runs / "seed-2-bucket")
-
-
-def test_assessment_when_an_arm_was_given_takes_its_last_checkpoint_and_the_tables_problems(
-    trained_run, tmp_path, monkeypatch
-):
+def test_arm_when_trained_is_assessed_by_its_run_on_the_tables_problems(tmp_path, monkeypatch):
     commands: list[list[str]] = []
-    runner = Runner(tmp_path / "runs", math.inf, [*OF_BUNDLED, "problems.limit=1"], Console(quiet=True))
-    monkeypatch.setattr(runner, "_process", lambda name, command, gpu: commands.append(command) or (0, ""))
+    runner = Runner(tmp_path, math.inf, [*OF_BUNDLED, "problems.limit=1"], Console(quiet=True))
     table = run.Table(runner, samples=2, assessed=40, arms=arms.arms_from("stage1"))
-    take(trained_run, tmp_path / "runs", "stage1", "bucket")
-    assert table.run("bucket", 2) and records.is_done(table.folder("bucket", 2), "bucket")
-    control = str(table.folder("stage1", 2) / "checkpoints" / "sft-final")
-    assert [command[:4] for command in commands] == [
-        ["assess", str(table.folder("bucket", 2)), "--policy", policy] for policy in ("contrastive-000016", control)
-    ]
-    assert "--with-exemplars" in commands[0] and commands[1][6:9] == ["--split", "train", "--only-with-exemplars"]
-    assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[0])
-    record = records.read_arms(table.folder("bucket", 2))["bucket"]
-    assert record["training_minutes"] == 10.0 and record["differences"] and record["control"] == control
+    end = ended_run(table)
+    monkeypatch.setattr(runner, "_process", lambda *words: commands.append(words[1]) or end(*words))
+    assert all(table.run(arm, 2) for arm in ("stage1", "bucket", "base"))
+    start = tmp_path / "seed-2-stage1" / "checkpoints" / "sft-final"
+    assert [command[0] for command in commands] == ["train", "train", "assess"]
+    assert {"assessment.samples_per_problem=2", "assessment.problems=40", f"init_from={start}"} <= set(commands[1])
+    assert commands[2][1:8] == [str(tmp_path / "seed-2-stage1"), *"--policy base --samples 2 --problems 40".split()]
+    assert {"problems.limit=1", 'problems.split="all"', 'policy.path="y"'} <= set(commands[2])
+    record = records.read_arms(tmp_path / "seed-2-bucket")["bucket"]
+    assert record["training_minutes"] == 1.0 and record["policy"] == "contrastive-final"
+    assert all(table.run(arm, 2) for arm in ("stage1", "bucket", "base")) and len(commands) == 3
+
+
+def test_arm_when_its_run_ends_before_its_assessment_is_not_done(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table = run.Table(runner, samples=2)
+    (tmp_path / "seed-1-stage1" / "checkpoints" / "sft-final" / "state").mkdir(parents=True)
+    monkeypatch.setattr(runner, "_process", lambda *_: (0, ""))
+    assert not table.run("stage1", 1) and table.trained("stage1", 1)
+    assert not records.is_done(table.folder("stage1", 1), "stage1")
 
 
 def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_starts_from(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
-    started, together = [], threading.Barrier(2, timeout=60)
+    started, together, end = [], threading.Barrier(2, timeout=60), ended_run(table, failing="seed-1-bucket")
 
     def process(name, command, gpu):
         started.append((name, command[0], gpu))
-        if command[0] == "train" and name != "seed-1-stage1":
+        if name != "seed-1-stage1":
             (table.folder("stage1", 1) / "checkpoints" / "sft-final" / "state").stat()  # what it starts from is there
             together.wait()  # breaks unless the other arm is trained at the same time
-        if command[0] == "train":
-            stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
-            (tmp_path / name / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
-        return (1, "broken") if name == "seed-1-bucket" and command[0] == "assess" else (0, "")
+        return end(name, command, gpu)
 
     monkeypatch.setattr(runner, "_process", process)
     pairs = arms.todo(["base", "grpo", "bucket"], [1], table.arms)
     assert table.run_all(pairs, ["2", "3"]) == [(1, "bucket")] and "broken" in runner.failed["seed-1-bucket"]
     assert started[0] == ("seed-1-stage1", "train", "2") and {gpu for *_, gpu in started} == {"2", "3"}
-    assert [name for name, what, _ in started if what == "assess"].count("seed-1-stage1") == 2  # stage1's and base's
+    assert started[-1][:2] == ("seed-1-stage1", "assess")
     assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
 
 
-def test_arms_when_there_are_several_gpus_are_assessed_after_what_has_to_be_trained(tmp_path, monkeypatch):
+def test_arms_when_others_wait_for_nothing_come_in_the_order_of_what_they_learn(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
-    both = threading.Barrier(2, timeout=60)
-
-    def process(name, command, gpu):
-        started.append((name, command[0]))
-        if command[0] == "train":
-            stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
-            (tmp_path / name / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
-            both.wait()  # breaks unless two arms are trained at the same time
-        return 0, ""
-
-    monkeypatch.setattr(runner, "_process", process)
-    pairs = arms.todo(["grpo", "bucket"], [1, 2], table.arms)
-    assert table.run_all(pairs, ["0", "1"]) == []
-    assert [what for _, what in started[:7]] == ["train"] * 6 + ["assess"]
-    assert [{name for name, _ in started[n : n + 2]} for n in (0, 2, 4)] == [
-        {f"seed-{seed}-{arm}" for seed in (1, 2)} for arm in ("stage1", "bucket", "grpo")
-    ]
-
-
-def test_arms_when_all_are_trained_are_assessed_with_the_base_models_weights_last(tmp_path, monkeypatch):
-    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
-    table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
-    monkeypatch.setattr(runner, "_process", lambda name, *_: started.append(name) or (0, ""))
+    end = ended_run(table)
+    monkeypatch.setattr(runner, "_process", lambda *words: started.append(words[0]) or end(*words))
     pairs = arms.todo(["base", "evolution", "grpo", "bucket"], [1], table.arms)
-    for _, arm in pairs:
-        policy = "base" if arm == "base" else f"{table.arms[arm].stage}-final"
-        (table.folder(arm, 1) / "checkpoints" / policy / "state").mkdir(parents=True)
     assert table.run_all(pairs, ["0"]) == []
-    order = [name.removeprefix("seed-1-") for name in started]
-    assert order == [
-        "bucket",
-        "bucket",
-        "stage1",
-        "grpo",
-        "evolution",
-        "stage1",
-    ]  # a control, and at last the base model
+    assert [name.removeprefix("seed-1-") for name in started] == ["stage1", "bucket", "grpo", "evolution", "stage1"]
 
 
 def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
@@ -412,12 +337,10 @@ def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(
 
 
 @pytest.mark.parametrize(("arm", "needed"), [("grpo", False), ("bucket", True)])
-def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_for_the_control_alone(
-    trained_run, tmp_path, arm, needed
-):
-    table = run.Table(Runner(tmp_path / "runs", math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
+def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_for_the_control_alone(tmp_path, arm, needed):
+    table = run.Table(Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
     assert table.needs_start(arm, 2) and not table.needs_start("stage1", 2)
-    trained_run.rename(table.folder(arm, 2))
+    (table.folder(arm, 2) / "checkpoints" / "contrastive-000016" / "state").mkdir(parents=True)
     assert table.needs_start(arm, 2) == needed
 
 

@@ -18,9 +18,9 @@ from cudal1_ray.training.sampling import EvaluatedSample
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
 
 
-def row(problem: str, speedup: float, split: str = "train", policy: str = "contrastive-final", **fields) -> dict:
+def row(problem: str, speedup: float, split: str = "train", stage: str = "contrastive", **fields) -> dict:
     fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0, "code": ""} | fields
-    return {"policy": policy, "split": split, "problem_id": problem, "speedup": speedup, **fields}
+    return {"stage": stage, "split": split, "problem_id": problem, "speedup": speedup, **fields}
 
 
 def write_lines(file: Path, rows: list[dict]) -> None:
@@ -58,10 +58,10 @@ def write_table(
             (run / "config.yaml").write_text(settings)
             stage = arms.ARMS[arm].stage
             policy = f"{stage}-final" if stage else arm
-            rows = [row(p, gain, policy=policy) for p in (first, second) for _ in range(2)]
-            rows += [row("h", 0.0, "held_out", policy), row("h", gain, "held_out", policy)]
-            with open(run / "assessments_asked.jsonl", "a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in rows)
+            rows = [row(p, gain, stage=stage) for p in (first, second) for _ in range(2)]
+            rows += [row("h", 0.0, "held_out", stage), row("h", gain, "held_out", stage)]
+            file = "assessments.jsonl" if stage else "assessments_asked.jsonl"
+            write_lines(run / file, [line | {"policy": policy} for line in rows])
             write_lines(run / "verdicts.jsonl", [])
             environment = {"processor": "a CPU", "gpus": "NVIDIA H100 80GB HBM3, 580.1"}
             write_lines(run / "environment.jsonl", [{"environment": environment}])
