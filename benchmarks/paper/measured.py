@@ -144,8 +144,8 @@ def _assessed(
         is_copy = is_right and (
             row.get("copied") or any(same_except_names(row["code"], c) for c in learnt.get(problem, ()))
         )
-        own_kind = f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
-        kinds[kind or own_kind][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
+        name = kind or f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
+        kinds[name][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
     return {kind: dict(problems) for kind, problems in kinds.items()}
 
 

@@ -271,7 +271,7 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
 def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():
     codes = ["def f(x):\n    return x\n", "def g(y):\n    return y\n", "def f(x):\n    return x + 1\n"]
     rows = [row("p", 2.0, code=code) for code in codes[1:]] + [row("p", 2.0, copied=True), row("p", 0.0, copied=True)]
-    counted = measured._assessed(rows, {"p": codes[:1]})["train"]["p"]
+    counted = measured._assessed(rows, {"p": codes[:1]}, "train")["train"]["p"]
     assert [copied for _, _, copied in counted] == [True, False, True, False]
 
 

@@ -19,7 +19,7 @@ CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self
 
 
 def row(problem: str, speedup: float, split: str = "train", stage: str = "contrastive", **fields) -> dict:
-    fields = {"own_kernel": speedup > 0, "degenerate": False, "exemplars": False, "index": 0, "code": ""} | fields
+    fields = {"own_kernel": speedup > 0, "degenerate": False, "index": 0, "code": ""} | fields
     return {"stage": stage, "split": split, "problem_id": problem, "speedup": speedup, **fields}
 
 
@@ -61,7 +61,7 @@ def write_table(
             rows = [row(p, gain, stage=stage) for p in (first, second) for _ in range(2)]
             rows += [row("h", 0.0, "held_out", stage), row("h", gain, "held_out", stage)]
             file = "assessments.jsonl" if stage else "assessments_asked.jsonl"
-            write_lines(run / file, [line | {"policy": policy} for line in rows])
+            write_lines(run / file, rows if stage else [line | {"policy": policy, "exemplars": False} for line in rows])
             write_lines(run / "verdicts.jsonl", [])
             environment = {"processor": "a CPU", "gpus": "NVIDIA H100 80GB HBM3, 580.1"}
             write_lines(run / "environment.jsonl", [{"environment": environment}])
