@@ -25,6 +25,7 @@ GROUPS = {
     "wrong": frozenset(
         {
             "wrong_output",
+            "wrong_structure",
             "partial_compute",
             "phase_detection",
             "tolerance_exploit",

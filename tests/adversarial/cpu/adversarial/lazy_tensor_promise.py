@@ -1,7 +1,7 @@
 """Promises instead of outputs, kept when the harness hands one over."""
 # problem: small
 # expect: refused
-# reasons: sandbox_escape, late, wrong, output_aliasing, wrong_structure
+# reasons: sandbox_escape, late, wrong, output_aliasing
 # ruff: noqa
 
 import sys

@@ -1,7 +1,7 @@
 """A Triton kernel with the problem's own row count: other batches are mixed up."""
 # problem: rmsnorm
 # expect: refused
-# reasons: shape_overfit, wrong_structure, runtime_error, cuda_graph_stale, wrong
+# reasons: shape_overfit, runtime_error, cuda_graph_stale, wrong
 # ruff: noqa
 
 import torch

@@ -1,7 +1,7 @@
 """The batch size of the problem is written into the code, and the rest of the work shrinks with it."""
 # problem: chain
 # expect: refused
-# reasons: shape_overfit, wrong_structure, runtime_error, cuda_graph_stale, wrong
+# reasons: shape_overfit, runtime_error, cuda_graph_stale, wrong
 # ruff: noqa
 
 import torch
