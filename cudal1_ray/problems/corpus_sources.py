@@ -20,6 +20,8 @@ _KERNELBENCH_FILE = Path(__file__).parent / "corpus" / "kernelbench_kernels.parq
 # Columns that name the problem: `problem` with a run's problem id, or KernelBench's number beside its level.
 _PROBLEM_COLUMNS = ("problem", "problem_id")
 _MODEL_NEW = re.compile(r"^(?:class[ \t]+ModelNew\b|ModelNew[ \t]*=)", re.MULTILINE)
+# What makes the first sentence of a design an item of a list: a number, a dash or a star.
+_LIST_MARK = re.compile(r"^(?:\d+[.)]|[-*])\s+")
 _KERNELS = (
     ("Triton", re.compile(r"@triton\.jit\b[^\n]*\n(?:@[^\n]*\n)*\s*def\s+(\w+)")),
     ("CUDA", re.compile(r"__global__\s+(?:__\w+__\s*\([^)]*\)\s*)?void\s+(?:__\w+__\s*\([^)]*\)\s*)?(\w+)")),
@@ -180,4 +182,5 @@ def _speedups(row: dict[str, Any], origin: str) -> dict[str, float]:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]
+    """Return the first sentence, without the number or the dash that makes it an item of a list."""
+    return re.split(r"(?<=[.!?])\s", _LIST_MARK.sub("", text.strip()), maxsplit=1)[0]

@@ -66,6 +66,13 @@ def test_corpus_table_when_it_has_all_columns_is_read(tmp_path):
     assert second.problem_id == "kernelbench-l2-p033" and second.code == TRITON and second.analysis
 
 
+@pytest.mark.parametrize("mark", ["1. ", "1) ", "- ", "* ", ""])
+def test_corpus_table_when_a_design_is_a_list_has_its_first_sentence_as_the_reason(tmp_path, mark):
+    design = f"{mark}Blocks of 0.5 KiB. Each is read once.\n2. No atomics."
+    (entry,) = read_corpus(table(tmp_path / "c.parquet", problem=["p1"], code=[CODE], design=[design]))
+    assert (entry.design, entry.reason) == (design, "Blocks of 0.5 KiB.")
+
+
 @pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.float64()), None], ids=["map", "struct"])
 def test_corpus_table_when_it_has_speedups_of_several_devices_is_read_as_each_measured_them(tmp_path, kind):
     measured = [{"A": 1.5, "B": 2.0}, {"A": 3.0}, None]
