@@ -163,8 +163,12 @@ class LearnerGroup:
         """Begin a stage with its learning rate and schedule; a resumed one keeps the optimiser it was loaded with."""
         self._all("start_stage", learning_rate, total_steps, warmup_steps, temperature, resumed, schedule)
 
-    def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int) -> dict[str, float]:
-        """Make one pass over the sequences; return the metrics of rank 0, which are global."""
+    def train_sft(self, sequences: Sequence[TrainingSequence], batch_sequences: int | None = None) -> dict[str, float]:
+        """Make one pass over the sequences; return the metrics of rank 0, which are global.
+
+        Args:
+            batch_sequences: sequences per optimiser step; None makes one step of all.
+        """
         metrics = self._all("train_sft", list(sequences), batch_sequences)[0]
         self._free_cached_memory()
         return metrics

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
 from cudal1_ray.prompting import Prompt
@@ -31,6 +32,13 @@ from cudal1_ray.training.session import Session
 from cudal1_ray.training.step_under_way import StepUnderWay
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.turns import as_shown, worth_another_turn
+
+
+class Rehearsal(Protocol):
+    """What a stage learns from beside its own completions."""
+
+    def of_step(self, step: int) -> list[TrainingSequence]:
+        """Return the sequences of a step."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,7 @@ class Stage:
         turns: most turns of a completion whose candidate fails or is not faster; each revises the one before.
         turn_discount: what a turn is credited of the one that revised it.
         learns: whether steps change the weights; else no update is computed.
+        rehearsal: what a step learns from after its completions, supervised and in one optimiser step.
     """
 
     name: str
@@ -72,6 +81,7 @@ class Stage:
     turns: int = 1
     turn_discount: float = 0.0
     learns: bool = True
+    rehearsal: Rehearsal | None = None
 
 
 @dataclass
@@ -292,14 +302,20 @@ class Pipeline:
         self._update = _Update(step, samples, rewards, advantages, sequences, not any(ages), figures)
         session.progress.role("learner", stage.algorithm.name)
         session.progress.refresh(force=True)
-        self._learning = self._learner.submit(self._learn, sequences)
+        rehearsed = stage.rehearsal.of_step(step.number) if stage.rehearsal else []
+        self._learning = self._learner.submit(self._learn, sequences, rehearsed)
 
-    def _learn(self, sequences: list[TrainingSequence]) -> dict[str, float]:
-        """Make one update, in the learner's thread. Without a sequence there is nothing to learn from."""
-        if not sequences:
-            return {}
+    def _learn(self, sequences: list[TrainingSequence], rehearsed: list[TrainingSequence]) -> dict[str, float]:
+        """Make the updates of a step, in the learner's thread. Without a sequence there is nothing to learn from."""
+        learner, learned = self._session.crew.learner, {}
+        if not sequences and not rehearsed:
+            return learned
         with self._session.clock.learning():
-            return self._session.crew.learner.train_policy_gradient(sequences, self._stage.algorithm)
+            if sequences:
+                learned = learner.train_policy_gradient(sequences, self._stage.algorithm)
+            if rehearsed:
+                learned["rehearsal_loss"] = learner.train_sft(rehearsed)["loss"]
+        return learned
 
     def _publish_learned(self) -> None:
         """Send the new weights once the learner is done and the engines may take them; then the step is over."""

@@ -36,6 +36,7 @@ SMALL = [
     "contrastive.steps=3",
     "contrastive.problems_per_step=2",
     "contrastive.group_size=4",
+    "contrastive.rehearsed_pairs=4",
     "assessment.samples_per_problem=2",
     "prompting.max_completion_tokens=192",
     "rollout.max_num_seqs=32",
@@ -199,6 +200,7 @@ def test_rollouts_when_recorded_carry_version_logprobs_and_lineage(battered_run)
     for metric in rows(run / "metrics.jsonl"):
         if metric["stage"] == "contrastive":
             assert metric.get("drift_mean_abs", 0.0) < 1e-4  # engine and learner agree after every sync
+            assert metric["rehearsal_loss"] > 0
 
 
 @pytest.mark.long

@@ -84,6 +84,41 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
     return fitting, {entry.entry_id: speedups[entry.entry_id] for entry in fitting}
 
 
+class StageOnePairs:
+    """The pairs of stage 1 for a later one, `pairs` in each of its steps: those of the epochs after stage 1's last."""
+
+    def __init__(self, session: Session, pairs: int):
+        """Validate the corpus. Raises what `validate_corpus` does."""
+        self._session, self._pairs, self._corpus = session, pairs, validate_corpus(session)
+        self._before, self._sequences = 0, list[TrainingSequence]()  # pairs of earlier epochs, those of this one
+        self._epoch, self._beside = session.config.sft.epochs, ThreadPoolExecutor(1, "epoch")
+        self._next = self._beside.submit(self._draw)
+
+    def of_step(self, step: int) -> list[TrainingSequence]:
+        """Return the sequences of a step, counted from 1; the seed and the step alone decide which. Steps ascend.
+
+        Raises:
+            UserError: when the settings of stage 1 make no pairs.
+        """
+        chosen: list[TrainingSequence] = []
+        for place in range((step - 1) * self._pairs, step * self._pairs):
+            while place >= self._before + len(self._sequences):
+                self._before += len(self._sequences)
+                self._sequences = self._next.result()
+                self._next = self._beside.submit(self._draw)  # beside the steps: an epoch of 1,250 takes ten seconds
+            chosen.append(self._sequences[place - self._before])
+        return chosen
+
+    def _draw(self) -> list[TrainingSequence]:
+        self._epoch += 1
+        if sequences := _epoch_sequences(self._session, *self._corpus, self._epoch):
+            return sequences
+        raise UserError(
+            f"contrastive.rehearsed_pairs={self._pairs}: the settings of stage 1 make no pairs; give "
+            "sft.one_shot_per_candidate, sft.contrastive_per_candidate or sft.generated_problems a number above 0"
+        )
+
+
 def begin_corpus(session: Session) -> VerdictCollector:
     """Return the collector of the corpus's verdicts, its candidates submitted; what is sampled before `validate_corpus`
     asks for the verdicts moves them on.

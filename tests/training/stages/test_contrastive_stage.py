@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
+import pytest
+
+from cudal1_ray.learning import TrainingSequence
+from cudal1_ray.training.pipeline import Pipeline
 from cudal1_ray.training.stages.contrastive import contrastive_stage
 from tests.training.scripted_run import GROUP, PROBLEMS, STEPS, open_session, rows_of, run_stage
 
@@ -68,6 +72,31 @@ def test_step_when_too_few_groups_are_informative_makes_no_update(tmp_path):
     run_stage(session)
     assert not session.crew.learner.taken and len(rows_of(session)) == STEPS
     assert all(row["update_left_out"] == 1.0 and row["informative_groups"] == 0 for row in rows_of(session))
+
+
+class Pairs:
+    """Two sequences of stage 1 for every step."""
+
+    def of_step(self, step: int) -> list[TrainingSequence]:
+        return [TrainingSequence((step,), (1,)), TrainingSequence((step,), (2,))]
+
+
+@pytest.mark.parametrize("taught", [True, False])
+def test_step_when_pairs_are_rehearsed_learns_from_them_after_its_completions(tmp_path, taught):
+    overrides = [] if taught else [f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success"]
+    session = open_session(tmp_path, *overrides)
+    learner, learned = session.crew.learner, []
+    if not taught:
+        keep_learners_version(session)
+
+    def train_sft(sequences) -> dict[str, float]:
+        learned.append((len(learner.taken), [s.prompt_token_ids for s in sequences]))
+        return {"loss": 2.0}
+
+    learner.train_sft = train_sft
+    Pipeline(session, contrastive_stage(session, rehearsal=Pairs())).run(0)
+    assert learned == [(step if taught else 0, [(step,), (step,)]) for step in range(1, STEPS + 1)]
+    assert [row["rehearsal_loss"] for row in rows_of(session)] == [2.0] * STEPS
 
 
 def test_step_when_the_learning_rate_is_zero_makes_no_update(tmp_path):

@@ -84,6 +84,22 @@ def test_generated_pair_when_its_answer_is_too_long_is_drawn_again(tmp_path):
     assert len(sequences) == 8 and max(len(sequence.completion_token_ids) for sequence in sequences) <= 2500
 
 
+def test_rehearsed_pairs_when_steps_follow_are_those_of_the_epochs_after_stage_1(tmp_path, monkeypatch):
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: ([], {}))
+    session = generating_session(tmp_path, 3, "sft.epochs=2")
+    later = [pair for epoch in (3, 4, 5) for pair in sft._epoch_sequences(session, [], {}, epoch)]
+    pairs = sft.StageOnePairs(session, 2)
+    assert [pair for step in (1, 2, 3, 4) for pair in pairs.of_step(step)] == later[:8]
+    assert sft.StageOnePairs(session, 2).of_step(4) == later[6:8]  # as a run that continues asks
+
+
+def test_rehearsed_pairs_when_stage_1_has_none_are_refused_with_the_setting(tmp_path, monkeypatch):
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: ([], {}))
+    pairs = sft.StageOnePairs(generating_session(tmp_path, 0), 2)
+    with pytest.raises(UserError, match="contrastive.rehearsed_pairs=2"):
+        pairs.of_step(1)
+
+
 @pytest.mark.parametrize("budget", ["max_completion_tokens", "max_prompt_tokens"])
 def test_generated_pair_when_none_fits_is_refused_with_the_budgets(tmp_path, budget):
     session = generating_session(tmp_path, 1)
