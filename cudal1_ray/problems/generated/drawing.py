@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from cudal1_ray.problems.corpus import CorpusEntry
 from cudal1_ray.problems.generated.alone import alone_pair
 from cudal1_ray.problems.generated.candidates import Tail, in_segments, over_channels, over_everything, pointwise
 from cudal1_ray.problems.generated.convolutions import convolution_pair
+from cudal1_ray.problems.generated.dependence import depends_on_input
 from cudal1_ray.problems.generated.held_out import is_held_out
 from cudal1_ray.problems.generated.layers import Layer, draw_convolution, draw_gemm, draw_input
-from cudal1_ray.problems.generated.losses import draw_loss
+from cudal1_ray.problems.generated.losses import SUMMED, draw_loss
 from cudal1_ray.problems.generated.pooling import draw_pooling
 from cudal1_ray.problems.generated.products import draw_product
 from cudal1_ray.problems.generated.reductions import draw_reduction
@@ -67,7 +69,7 @@ def generate(rng: np.random.Generator, identity: str) -> tuple[Problem, CorpusEn
         pooled = layer.kind == "conv" and tail.statistic is None and rng.random() < 0.15
         last = _pooling(layer, rng) if pooled else None
         words = _words((*kept, *tail.before), tail.statistic, (*tail.after, *([last] if last else [])))
-        if not is_held_out(layer.word, words):
+        if not is_held_out(layer.word, words) and depends_on_input(layer, tail, kept, [last] if last else []):
             break
     kernel = "_".join(_words(tail.before, tail.statistic, tail.after)).lower()[:48].rstrip("_") + "_kernel"
     folded = ""
@@ -185,7 +187,12 @@ def _over_groups(layer: Layer, rng: np.random.Generator) -> tuple[Layer, Tail, t
 
 
 def _over_everything(layer: Layer, rng: np.random.Generator) -> tuple[Layer, Tail, tuple[Step, ...]]:
-    """Return a tail with a sum or mean of all elements, mostly after arithmetic with another input, as in a loss."""
+    """Return a tail with a sum or mean of all elements, at most `SUMMED` of each input, mostly after arithmetic with
+    another one, as in a loss.
+    """
+    (_, batch), *axes = layer.sizes
+    batch = str(min(int(batch), SUMMED // prod(int(length) for _, length in axes)))
+    layer = replace(layer, sizes=(("batch_size", batch), *axes))
     steps = draw_steps(int(rng.integers(1, 4)), layer.names, rng)
     if rng.random() < 0.75:
         other = layer.names.take(one_of(("targets", "target", "y"), rng))

@@ -75,7 +75,6 @@ _SHARES = "give maximum and sum of exponentials, then each is written"
 REDUCTIONS = (
     Statistic("Sum", (SUM,), "total", True, _SUMMED, {
         **_reduction("sum"),
-        PLANES: ("x = torch.sum(x, dim=AXES, keepdim=True)",),
         EVERYTHING: ("x = torch.sum(x)", "x = x.sum()"),
     }),
     Statistic("Mean", (SUM,), "total / {n}", True, f"{_SUMMED} and divided by their number", {
