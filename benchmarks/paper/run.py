@@ -40,6 +40,8 @@ from cudal1_ray.training.policy_assessment import BASE
 
 # Minutes that a run gets to end in before the time is up: its step, a checkpoint and the next start would not fit.
 LEAST_MINUTES = 4.0
+# Seconds between two looks whether an arm can begin: a policy is there two minutes before its own assessment ends.
+LOOK_S = 2.0
 
 
 class Table:
@@ -96,9 +98,9 @@ class Table:
     def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
-        An arm waits for the policy that it starts from, and for another arm in the same folder. Of those that can
-        begin, what others wait for comes first, then those whose policies learn, with exemplars before without, and at
-        last those with the base model's weights. What still runs when the time is up is stopped.
+        An arm waits for the policy that it starts from, not for its assessment, and for another arm in the same folder.
+        Of those that can begin, what others wait for comes first, then those whose policies learn, with exemplars
+        before without, and at last those with the base model's weights. What still runs when the time is up is stopped.
         """
         left: list[tuple[int, str]] = list(pairs)
         tried: set[tuple[int, str]] = set()
@@ -129,8 +131,8 @@ class Table:
                             busy.add(self.folder(arm, seed))
                     if not running:
                         return left
-                    done = wait(running, self.runner.seconds_left, return_when=FIRST_COMPLETED).done
-                    if not done:
+                    done = wait(running, LOOK_S, return_when=FIRST_COMPLETED).done
+                    if self.runner.seconds_left == 0.0:
                         self.runner.stop()
                     for future in done:
                         pair, _ = running.pop(future)

@@ -197,7 +197,7 @@ def ended_run(table: run.Table, failing: str = ""):
         if command[0] == "train":
             stage = next(word for word in command if word.startswith("stage=")).removeprefix("stage=")
             folder = table.runner.folder / name
-            (folder / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True)
+            (folder / "checkpoints" / f"{stage}-final" / "state").mkdir(parents=True, exist_ok=True)
             write_lines(folder / "assessments.jsonl", [{"stage": stage}])
             write_lines(folder / "metrics.jsonl", [{"stage": stage, "step": 1, "wall_s": 60.0}])
         return 0, ""
@@ -249,6 +249,22 @@ def test_arms_when_there_are_several_gpus_run_side_by_side_each_after_what_it_st
     assert started[0] == ("seed-1-stage1", "train", "2") and {gpu for *_, gpu in started} == {"2", "3"}
     assert started[-1][:2] == ("seed-1-stage1", "assess")
     assert all(records.is_done(table.folder(arm, 1), arm) for arm in ("stage1", "base", "grpo"))
+
+
+def test_arm_when_the_policy_it_starts_from_is_still_assessed_begins(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table, begun = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), threading.Event()
+    end = ended_run(table)
+
+    def process(name, command, gpu):
+        if name == "seed-1-stage1":
+            (table.folder("stage1", 1) / "checkpoints" / "sft-final" / "state").mkdir(parents=True)
+            assert begun.wait(60), "GRPO waits for the assessment of stage 1"
+        begun.set()
+        return end(name, command, gpu)
+
+    monkeypatch.setattr(runner, "_process", process)
+    assert table.run_all(arms.todo(["grpo"], [1], table.arms), ["0", "1"]) == []
 
 
 def test_arms_when_others_wait_for_nothing_come_in_the_order_of_what_they_learn(tmp_path, monkeypatch):
