@@ -13,6 +13,8 @@ AdvantageFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # Rewards of one group that differ by less are the same reward: dividing by their deviation would amplify noise.
 SAME_REWARD = 1e-6
+# A reward that is its group's mean, as a copy's may be, differs from it by rounding: for rewards below 100 by less.
+ROUNDING = 1e-12
 
 
 def group_normalised(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -22,13 +24,13 @@ def group_normalised(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """
     mean, deviation, _ = _moments(rewards, groups)
     same = deviation < SAME_REWARD
-    return np.where(same, 0.0, (rewards - mean) / np.where(same, 1.0, deviation))
+    return np.where(same, 0.0, _difference(rewards, mean) / np.where(same, 1.0, deviation))
 
 
 def group_centred(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return r - mean within the group (Dr. GRPO: arXiv 2503.20783, section 3.2): all prompts weigh the same."""
     mean, deviation, _ = _moments(rewards, groups)
-    return np.where(deviation < SAME_REWARD, 0.0, rewards - mean)
+    return np.where(deviation < SAME_REWARD, 0.0, _difference(rewards, mean))
 
 
 def leave_one_out(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -40,6 +42,12 @@ def leave_one_out(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def reward_itself(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the reward, without any baseline (CUDA-L1's self-supervised stage, arXiv 2507.14111, section 2.2)."""
     return rewards.copy()
+
+
+def _difference(rewards: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return r - mean; exactly 0 where rounding alone makes a difference: such a completion teaches nothing."""
+    difference = rewards - mean
+    return np.where(np.abs(difference) < ROUNDING, 0.0, difference)
 
 
 def _moments(rewards: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

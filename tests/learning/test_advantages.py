@@ -41,6 +41,15 @@ def test_advantages_when_rewards_differ_by_rounding_are_zero():
     assert compute_advantages(same, [0, 0, 0], AlgorithmConfig()).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "grpo_leave_one_out"])
+def test_advantage_when_a_reward_is_the_mean_of_the_others_is_exactly_zero(name):
+    others = [0.05, 0.1, 0.1, 0.2, 0.3]
+    mean = sum(others) / len(others)
+    assert np.mean([*others, mean, mean, mean]) != mean
+    values = compute_advantages([*others, mean, mean, mean], [0] * 8, AlgorithmConfig(name=name))
+    assert values[5:].tolist() == [0, 0, 0] and all(values[:5])
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-100, 100)), min_size=1, max_size=40))
 def test_group_advantages_when_normalised_have_mean_zero_and_deviation_one(pairs):
     groups, rewards = np.array([g for g, _ in pairs]), np.array([r for _, r in pairs])
