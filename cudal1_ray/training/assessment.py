@@ -161,7 +161,7 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
     ids = [problem.problem_id for problem in problems]
     prompts: list[Prompt]
     if exemplars:
-        prompts = _prompts_with_exemplars(session, ids, f"{label}/exemplars")
+        prompts = _prompts_with_exemplars(session, ids)
     else:
         prompts = [session.prompt(problem_id) for problem_id in ids]
     sampling = session.sampling(settings.temperature, label)
@@ -174,13 +174,14 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
 
 def shows_exemplars(session: Session, problems: Sequence[Problem]) -> bool:
     """Return whether a contrastive prompt of any of the problems would show an exemplar."""
-    prompts = _prompts_with_exemplars(session, [p.problem_id for p in problems], f"{SCOPE}/look")
+    prompts = _prompts_with_exemplars(session, [p.problem_id for p in problems])
     return any(prompt.exemplar_ids for prompt in prompts)
 
 
-def _prompts_with_exemplars(session: Session, problem_ids: list[str], label: str) -> list[Prompt]:
+def _prompts_with_exemplars(session: Session, problem_ids: list[str]) -> list[Prompt]:
+    """Return prompts with exemplars, the same for every policy that is asked while the buffer stays as it is."""
     session.measure_exemplars(problem_ids)
-    return contrastive_prompts(session, problem_ids, session.seed(label))
+    return contrastive_prompts(session, problem_ids, session.seed(f"{SCOPE}/exemplars"))
 
 
 def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:

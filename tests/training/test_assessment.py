@@ -14,8 +14,9 @@ from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
-from cudal1_ray.training.assessment import figures_of, problems_of_table, start_of_contrastive
+from cudal1_ray.training.assessment import figures_of, problems_of_table, sample, start_of_contrastive
 from cudal1_ray.training.checkpoints import CheckpointStore
+from tests.training.scripted_run import open_session, run_stage
 
 
 def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
@@ -74,6 +75,15 @@ def write_checkpoint(run: Path, name: str) -> Path:
     (run / "policy").mkdir(parents=True, exist_ok=True)
     (checkpoint := run / "checkpoints" / name).joinpath("state").mkdir(parents=True)
     return checkpoint
+
+
+def test_prompts_when_policies_are_asked_with_exemplars_are_the_same(tmp_path, monkeypatch):
+    session, sampled = run_stage(open_session(tmp_path)), []
+    monkeypatch.setattr(session.sampler, "sample", lambda prompts, *_, **__: sampled.append(prompts) or [])
+    sample(session, session.train_problems + session.held_out_problems, True, "policy")
+    sample(session, session.train_problems, True, "control")
+    policy, control = sampled
+    assert policy[: len(control)] == control and any(len(prompt.exemplar_ids) > 1 for prompt in control)
 
 
 def test_start_of_the_contrastive_stage_when_it_is_of_another_run_is_found_there(tmp_path):
