@@ -96,8 +96,8 @@ class ContrastiveConfig:
     # Times that a step asks for group_size more completions of each prompt whose completions do not differ: at 8%
     # success a group of 8 has a success in 49% of cases, one of 16 in 74%.
     ask_again: int = 1
-    # Pairs of stage 1, of epochs after its last, that a step learns from in one optimiser step more, so that the policy
-    # keeps what it could do without exemplars where prompts show them (as PPO-ptx mixes pretraining in: arXiv
+    # Pairs of stage 1 without exemplars, drawn anew, that a step learns from in one optimiser step more, so that the
+    # policy keeps what it could do without exemplars where prompts show them (as PPO-ptx mixes pretraining in: arXiv
     # 2203.02155, section 3.5). 0: none.
     rehearsed_pairs: int = bounded(0, least=0)
     # A step teaches nothing when fewer groups than this have completions that differ: an optimiser step is as large for

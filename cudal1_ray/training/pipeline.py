@@ -289,6 +289,7 @@ class Pipeline:
         informative = len(informative_groups([j.group for j in samples], advantages))
         if informative < stage.min_informative_groups or not stage.learns:
             sequences = []
+        rehearsed = stage.rehearsal.of_step(step.number) if stage.rehearsal else []
         later = sum(j.turn > 0 for j in step.samples)
         figures = {
             "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:]) - later),
@@ -302,7 +303,6 @@ class Pipeline:
         self._update = _Update(step, samples, rewards, advantages, sequences, not any(ages), figures)
         session.progress.role("learner", stage.algorithm.name)
         session.progress.refresh(force=True)
-        rehearsed = stage.rehearsal.of_step(step.number) if stage.rehearsal else []
         self._learning = self._learner.submit(self._learn, sequences, rehearsed)
 
     def _learn(self, sequences: list[TrainingSequence], rehearsed: list[TrainingSequence]) -> dict[str, float]:
@@ -314,7 +314,8 @@ class Pipeline:
             if sequences:
                 learned = learner.train_policy_gradient(sequences, self._stage.algorithm)
             if rehearsed:
-                learned["rehearsal_loss"] = learner.train_sft(rehearsed)["loss"]
+                values = learner.train_sft(rehearsed)
+                learned |= {f"rehearsal_{name}": values[name] for name in ("loss", "grad_norm")}
         return learned
 
     def _publish_learned(self) -> None:

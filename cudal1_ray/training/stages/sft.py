@@ -85,38 +85,36 @@ def validate_corpus(session: Session) -> tuple[list[CorpusEntry], dict[str, floa
 
 
 class StageOnePairs:
-    """The pairs of stage 1 for a later one, `pairs` in each of its steps: those of the epochs after stage 1's last."""
+    """Pairs of stage 1 without exemplars for a later stage: new draws in each of its steps."""
 
     def __init__(self, session: Session, pairs: int):
-        """Validate the corpus. Raises what `validate_corpus` does."""
-        self._session, self._pairs, self._corpus = session, pairs, validate_corpus(session)
-        self._before, self._sequences = 0, list[TrainingSequence]()  # pairs of earlier epochs, those of this one
-        self._epoch, self._beside = session.config.sft.epochs, ThreadPoolExecutor(1, "epoch")
-        self._next = self._beside.submit(self._draw)
+        """Validate the corpus.
 
-    def of_step(self, step: int) -> list[TrainingSequence]:
-        """Return the sequences of a step, counted from 1; the seed and the step alone decide which. Steps ascend.
+        Args:
+            pairs: in each step, of the corpus and of generated problems as often as stage 1 has such.
 
         Raises:
-            UserError: when the settings of stage 1 make no pairs.
+            UserError: as `validate_corpus` does, and when stage 1 has no pairs without exemplars.
         """
-        chosen: list[TrainingSequence] = []
-        for place in range((step - 1) * self._pairs, step * self._pairs):
-            while place >= self._before + len(self._sequences):
-                self._before += len(self._sequences)
-                self._sequences = self._next.result()
-                self._next = self._beside.submit(self._draw)  # beside the steps: an epoch of 1,250 takes ten seconds
-            chosen.append(self._sequences[place - self._before])
-        return chosen
+        settings = session.config.sft
+        self._session, self._pairs, (self._entries, self._speedups) = session, pairs, validate_corpus(session)
+        of_corpus = len(self._entries) * settings.one_shot_per_candidate
+        if of_corpus + settings.generated_problems == 0:
+            raise UserError(
+                f"contrastive.rehearsed_pairs={pairs}: stage 1 has no pairs without exemplars; give "
+                "sft.one_shot_per_candidate or sft.generated_problems a number above 0"
+            )
+        self._of_corpus = round(pairs * of_corpus / (of_corpus + settings.generated_problems))
 
-    def _draw(self) -> list[TrainingSequence]:
-        self._epoch += 1
-        if sequences := _epoch_sequences(self._session, *self._corpus, self._epoch):
-            return sequences
-        raise UserError(
-            f"contrastive.rehearsed_pairs={self._pairs}: the settings of stage 1 make no pairs; give "
-            "sft.one_shot_per_candidate, sft.contrastive_per_candidate or sft.generated_problems a number above 0"
-        )
+    def of_step(self, step: int) -> list[TrainingSequence]:
+        """Return the sequences of a step in random order; the run's seed and the step decide which."""
+        session, count = self._session, self._pairs - self._of_corpus
+        rng = np.random.default_rng(session.seed(f"rehearsal/{step}"))
+        chosen = rng.choice(len(self._entries), self._of_corpus, replace=self._of_corpus > len(self._entries))
+        entries = [self._entries[place] for place in chosen]
+        pairs = one_shot_pairs(session.train_problems, entries, self._speedups, session.prompts)
+        pairs += [_generated_pair(session, f"rehearsed-{step}-{n}", rng) for n in range(count)]
+        return [_sequence(session, pairs[place]) for place in rng.permutation(len(pairs))]
 
 
 def begin_corpus(session: Session) -> VerdictCollector:
@@ -211,15 +209,14 @@ def _epoch_sequences(
         member, candidates = members.draw(problem_id, rng)
         pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
     pairs += [_generated_pair(session, f"generated-{epoch}-{n}", rng) for n in range(settings.generated_problems)]
-    tokenizer = session.crew.tokenizer
-    sequences = [
-        TrainingSequence(
-            prompt_token_ids=session.crew.encode_prompt(pair.prompt.text),
-            completion_token_ids=encode_completion(tokenizer, pair.answer),
-        )
-        for pair in pairs
-    ]
-    return group_by_length(sequences, settings.batch_sequences, rng)
+    return group_by_length([_sequence(session, pair) for pair in pairs], settings.batch_sequences, rng)
+
+
+def _sequence(session: Session, pair: SftPair) -> TrainingSequence:
+    return TrainingSequence(
+        prompt_token_ids=session.crew.encode_prompt(pair.prompt.text),
+        completion_token_ids=encode_completion(session.crew.tokenizer, pair.answer),
+    )
 
 
 def _generated_pair(session: Session, identity: str, rng: np.random.Generator) -> SftPair:

@@ -91,12 +91,12 @@ def test_step_when_pairs_are_rehearsed_learns_from_them_after_its_completions(tm
 
     def train_sft(sequences) -> dict[str, float]:
         learned.append((len(learner.taken), [s.prompt_token_ids for s in sequences]))
-        return {"loss": 2.0}
+        return {"loss": 2.0, "grad_norm": 0.5}
 
     learner.train_sft = train_sft
     Pipeline(session, contrastive_stage(session, rehearsal=Pairs())).run(0)
     assert learned == [(step if taught else 0, [(step,), (step,)]) for step in range(1, STEPS + 1)]
-    assert [row["rehearsal_loss"] for row in rows_of(session)] == [2.0] * STEPS
+    assert [(row["rehearsal_loss"], row["rehearsal_grad_norm"]) for row in rows_of(session)] == [(2.0, 0.5)] * STEPS
 
 
 def test_step_when_the_learning_rate_is_zero_makes_no_update(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence
+from cudal1_ray.problems import load_corpus
 from cudal1_ray.training.stages import sft
 from tests.training.scripted_run import PATIENCE_S, Learner, open_session
 
@@ -84,20 +85,37 @@ def test_generated_pair_when_its_answer_is_too_long_is_drawn_again(tmp_path):
     assert len(sequences) == 8 and max(len(sequence.completion_token_ids) for sequence in sequences) <= 2500
 
 
-def test_rehearsed_pairs_when_steps_follow_are_those_of_the_epochs_after_stage_1(tmp_path, monkeypatch):
-    monkeypatch.setattr(sft, "validate_corpus", lambda session: ([], {}))
-    session = generating_session(tmp_path, 3, "sft.epochs=2")
-    later = [pair for epoch in (3, 4, 5) for pair in sft._epoch_sequences(session, [], {}, epoch)]
-    pairs = sft.StageOnePairs(session, 2)
-    assert [pair for step in (1, 2, 3, 4) for pair in pairs.of_step(step)] == later[:8]
-    assert sft.StageOnePairs(session, 2).of_step(4) == later[6:8]  # as a run that continues asks
+def corpus_of(session, count: int):
+    """Return the fastest entries of the bundled corpus for the run's first training problems, with speedups."""
+    ids = [problem.problem_id for problem in session.train_problems[:count]]
+    entries = [next(entry for entry in load_corpus() if entry.problem_id == problem_id) for problem_id in ids]
+    return entries, {entry.entry_id: 1.5 for entry in entries}
+
+
+def test_rehearsed_pairs_when_a_step_asks_are_of_the_corpus_and_generated_as_in_stage_1(tmp_path, monkeypatch):
+    session = generating_session(tmp_path, 6, "sft.epochs=2")
+    entries, speedups = corpus_of(session, 2)
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: (entries, speedups))
+    first, second = (sft.StageOnePairs(session, 8).of_step(step) for step in (1, 2))
+    texts = ["".join(map(chr, sequence.completion_token_ids)) for sequence in first]
+    assert (len(texts), sum("@triton.jit" in text for text in texts)) == (8, 6)
+    assert len({text for text in texts if any(entry.design in text for entry in entries)}) == 2
+    assert len(set(first) | set(second)) == 14  # the corpus's two again, all others new
+    assert sft.StageOnePairs(session, 8).of_step(2) == second  # as a run that continues asks
+
+
+def test_rehearsed_pairs_when_the_corpus_has_fewer_repeat_its_entries(tmp_path, monkeypatch):
+    session = generating_session(tmp_path, 0)
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: corpus_of(session, 2))
+    sequences = sft.StageOnePairs(session, 5).of_step(1)
+    assert len(sequences) == 5 and len(set(sequences)) <= 2
 
 
 def test_rehearsed_pairs_when_stage_1_has_none_are_refused_with_the_setting(tmp_path, monkeypatch):
-    monkeypatch.setattr(sft, "validate_corpus", lambda session: ([], {}))
-    pairs = sft.StageOnePairs(generating_session(tmp_path, 0), 2)
+    session = generating_session(tmp_path, 0, "sft.one_shot_per_candidate=0")
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: corpus_of(session, 1))
     with pytest.raises(UserError, match="contrastive.rehearsed_pairs=2"):
-        pairs.of_step(1)
+        sft.StageOnePairs(session, 2)
 
 
 @pytest.mark.parametrize("budget", ["max_completion_tokens", "max_prompt_tokens"])
