@@ -29,6 +29,18 @@ from cudal1_ray.training.policy_assessment import BASE, FILE
 
 # Kind of the samples by the policy that an arm began with, to prompts with the exemplars that the arm's run found.
 CONTROL = "train with exemplars, weights before stage 3"
+# Those of a step's metrics by which a fault of the learner would show.
+LEARNER_FIGURES = (
+    "step",
+    "loss",
+    "grad_norm",
+    "clip_fraction",
+    "ratio_mean",
+    "entropy",
+    "drift_mean_abs",
+    "rehearsal_loss",
+    "rehearsal_grad_norm",
+)
 ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code", "reasons"]
 
 
@@ -65,11 +77,11 @@ def measure(run: ArmRun) -> dict[str, Any]:
     """Return what a result file holds of a run.
 
     Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on, and those of the
-    policy that it began with by `CONTROL`: of each problem a
-    list of [speedup, whether it has an own kernel, whether it is a copy], a failure having speedup 0; a copy is an
-    exemplar shown, or a kernel that stage 1 learnt from. Samples whose evaluation failed are not in it but in `void`,
-    by kind; `degenerate` are problems whose output does not depend on the input, as far as a sample showed. `problems`
-    are those of the stage's samples.
+    policy that it began with by `CONTROL`: of each problem a list of [speedup, whether it has an own kernel, whether it
+    is a copy], a failure having speedup 0; a copy is an exemplar shown, or a kernel that stage 1 learnt from. Samples
+    whose evaluation failed are not in it but in `void`, by kind; `degenerate` are problems whose output does not depend
+    on the input, as far as a sample showed. `problems` are those of the stage's samples, `learner` has
+    `LEARNER_FIGURES` of each step.
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
@@ -88,6 +100,11 @@ def measure(run: ArmRun) -> dict[str, Any]:
         "void": sum(is_void(row) for row in [*rows, *control]),
         "degenerate": sorted(degenerate_problems([*rows, *control])),
         "curve": learning_curve(counted),
+        "learner": [
+            {name: row[name] for name in LEARNER_FIGURES if name in row}
+            for row in _metrics(run.folder)
+            if row["stage"] == stage
+        ],
         "techniques": technique_speedups(counted, references),
         "settings": settings,
         "environments": list(read_json_lines(run.folder / "environment.jsonl")),

@@ -68,6 +68,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     assert point.pop("geomean") == pytest.approx((2.5 * 0.1 * 1.2) ** (1 / 3))
     shares = {"success": 2 / 3, "own_kernel": 2 / 3, "new": 2 / 3, "copied": 0.0, "median_speedup": 1.85}
     assert point == {"step": 1, "samples": 3, **shares} and last["samples"] == 6
+    assert bucket["seeds"]["1"]["learner"] == [{"step": n, "grad_norm": 0.5} for n in (1, 2)]
     assert bucket["seeds"]["1"]["evaluations"] == 3.0 and result["arms"]["stage1"]["seeds"]["1"]["samples"] == 0
     text = table.markdown(result)
     assert "+ contrastive, bucket | 1, 2; 3 not yet run | 2 | 8 | 100% (16% to 100%)" in text

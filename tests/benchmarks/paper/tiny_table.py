@@ -69,7 +69,10 @@ def write_table(
             records.note_arm(run, arm, record | {"training_minutes": 1.0, "assessment_minutes": 0.5})
             if stage:
                 steps = (1, 2) if stage == "contrastive" else (1,)
-                write_lines(run / "metrics.jsonl", [{"stage": stage, "step": n, "evaluations": 1.5} for n in steps])
+                write_lines(
+                    run / "metrics.jsonl",
+                    [{"stage": stage, "step": n, "evaluations": 1.5, "grad_norm": 0.5} for n in steps],
+                )
             if stage == "contrastive":
                 speedups = ((first, 1.5 + seed), (first, 0.0), (second, 1.2))
                 samples = [evaluated_sample(problem, gained, 7 + n) for n, (problem, gained) in enumerate(speedups)]
