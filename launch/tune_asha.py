@@ -32,10 +32,9 @@ from omegaconf import OmegaConf
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.sweep_page import present_sweep
-from cudal1_ray.config import Config, composing, config_dir, prepare_overrides
+from cudal1_ray.config import Config, composing, config_dir, prepare_overrides, started_cluster
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.training.sweeps.jobs import SweepFolder, SweepJob, make_jobs
@@ -102,12 +101,12 @@ def compose(overrides: list[str]) -> tuple[SweepFolder, list[SweepJob]]:
         return make_jobs(loader, sweep, combinations)
 
 
-def room_of(cluster: ClusterConfig) -> list[dict[str, float]]:
-    """Return the bundles of a trial: the driver's, and one for all of its actors.
+def room_of(config: Config) -> list[dict[str, float]]:
+    """Return the bundles of a trial: the driver's, and one for all of the actors that it starts.
 
     Several bundles would be filled without regard to whose is whose, and a small actor could be in a large one's place.
     """
-    driver, *actors = job_bundles(cluster, DRIVER_CPUS)
+    driver, *actors = job_bundles(started_cluster(config), DRIVER_CPUS)
     return [driver, total(actors)]
 
 
@@ -115,7 +114,7 @@ def check_room(jobs: list[SweepJob]) -> None:
     """Raise UserError when no node of the cluster can hold one of the runs."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for job in jobs:
-        demand = total(room_of(job.config.cluster))
+        demand = total(room_of(job.config))
         if not any(all(node.get(key, 0.0) >= amount for key, amount in demand.items()) for node in nodes):
             raise UserError(
                 f"{job.name}: it asks for {demand}, which no single node has; `cudal1 train -m` spreads a run"
@@ -208,7 +207,7 @@ def search(overrides: list[str], score: Score, grace: int, factor: float) -> int
     configs = {job.name: replace(job.config, cluster=inside(job.config.cluster)) for job in jobs}
     places = Places(os.getcwd(), str(folder.logs.resolve()))
     trial = tune.with_parameters(run_trial, jobs=configs, done=done, score=score, places=places)
-    rooms = {job.name: room_of(job.config.cluster) for job in jobs}
+    rooms = {job.name: room_of(job.config) for job in jobs}
     # A run that has made its last step is not stopped before it is assessed: no rung there.
     asha = ASHAScheduler(
         STEPS, max_t=last_step - 1, grace_period=grace, reduction_factor=factor, stop_last_trials=False

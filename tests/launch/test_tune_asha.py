@@ -41,15 +41,27 @@ def test_score_when_a_stage_has_steps_is_the_mean_of_the_last(script, tmp_path):
 
 
 def test_trial_when_placed_asks_for_its_driver_and_all_actors(script):
-    cluster = load_config([]).cluster
-    driver, actors = script.room_of(cluster)
+    config = load_config([])
+    cluster = config.cluster
+    driver, actors = script.room_of(config)
     roles = (cluster.rollout, cluster.learner, cluster.evaluator, cluster.compiler, cluster.exemplars)
     assert driver == {"CPU": script.DRIVER_CPUS}
     assert actors == {"CPU": sum(role.count * role.num_cpus for role in roles)}
     cluster.evaluator.num_gpus, cluster.evaluator.accelerator_type = 1, "A100"
-    _, actors = script.room_of(cluster)
+    _, actors = script.room_of(config)
     assert actors["GPU"] == cluster.evaluator.count and "accelerator_type:A100" in actors
     assert total([driver, actors])["CPU"] == driver["CPU"] + actors["CPU"]
+
+
+def test_trial_when_nothing_samples_its_policy_asks_for_no_rollout_engine(script):
+    settings = ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", "stage=sft"]
+    (_, sampled), (_, unsampled) = (
+        script.room_of(load_config([*settings, f"assessment.enabled={enabled}"])) for enabled in ("true", "false")
+    )
+    rollout = load_config(settings).cluster.rollout
+    assert rollout.count * rollout.num_gpus > 0
+    for resource, amount in (("CPU", rollout.num_cpus), ("GPU", rollout.num_gpus)):
+        assert sampled[resource] - unsampled[resource] == pytest.approx(rollout.count * amount)
 
 
 def test_combinations_when_composed_are_jobs_of_one_sweep(script, tmp_path):
