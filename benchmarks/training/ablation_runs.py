@@ -39,9 +39,20 @@ def assessed_stages(run: Path) -> set[str]:
     return {row["stage"] for row in read_json_lines(path)}
 
 
-def is_finished(run: Path, stage: str) -> bool:
+def is_assessed(run: Path, stage: str) -> bool:
     """Return whether a stage of the run has ended and was assessed."""
     return (run / "checkpoints" / f"{stage}-final" / "state").is_dir() and stage in assessed_stages(run)
+
+
+def is_finished(run: Path, stage: str) -> bool:
+    """Return whether a stage of the run has ended and was assessed, stage 3 with its control where one is due."""
+    if stage != STAGE or not is_assessed(run, stage):
+        return is_assessed(run, stage)
+    from cudal1_ray.training.assessment import is_control_due, lacks_control  # Ray takes seconds to import
+    from cudal1_ray.training.policy_assessment import read_config
+    from cudal1_ray.training.run_folder import RunFolder
+
+    return not (lacks_control(assessed_stages(run)) and is_control_due(read_config(run, []), RunFolder(run)))
 
 
 @dataclass

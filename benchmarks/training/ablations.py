@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.marked_section import write_section
 from benchmarks.common.results import latest_result, new_result, read_result, write_result
-from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_finished
+from benchmarks.training.ablation_runs import BASE_STAGES, STAGE, Runner, adopt_base, is_assessed, is_finished
 from cudal1_ray.analysis import combine_seeds, describe_environment, summarise
 from cudal1_ray.analysis.run_data import SPLITS, RunData
 from cudal1_ray.analysis.sweep import Setting, SettingsComparison, adjust_by_holm, compare_settings
@@ -158,11 +158,11 @@ def read_summary(run: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else summarise(read_assessments(run))
 
 
-def finished_seeds(folder: Path) -> dict[str, list[int]]:
-    """Return the arms that have any finished run, in order, with their seeds."""
+def assessed_seeds(folder: Path) -> dict[str, list[int]]:
+    """Return the arms that have any assessed run, in order, with their seeds."""
     seeds_by_arm: dict[str, list[int]] = {}
     for arm in ARMS:
-        names = [path.name for path in folder.glob(f"seed-*-{arm}") if is_finished(path, STAGE)]
+        names = [path.name for path in folder.glob(f"seed-*-{arm}") if is_assessed(path, STAGE)]
         seeds = [name.removeprefix("seed-").removesuffix(f"-{arm}") for name in names]
         if numbers := sorted(int(seed) for seed in seeds if seed.isdigit()):
             seeds_by_arm[arm] = numbers
@@ -170,8 +170,8 @@ def finished_seeds(folder: Path) -> dict[str, list[int]]:
 
 
 def collect(runner: Runner) -> dict[str, Any]:
-    """Return what the results file holds, of all finished runs in the folder; empty when there is none."""
-    seeds = finished_seeds(runner.folder)
+    """Return what the results file holds, of all assessed runs in the folder; empty when there is none."""
+    seeds = assessed_seeds(runner.folder)
     if not seeds:
         return {}
     arms = {}

@@ -11,20 +11,22 @@ from __future__ import annotations
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cudal1_ray.analysis.statistics import geometric_mean
+from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import JsonLines, read_json_lines
 from cudal1_ray.problems import Problem
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.training.checkpoints import Checkpoint
+from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore
 from cudal1_ray.training.preparation import origin_of
 from cudal1_ray.training.rollout_table import write_rollouts
+from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import EvaluatedSample
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_prompts
@@ -32,6 +34,8 @@ from cudal1_ray.training.stages.contrastive import contrastive_prompts
 SCOPE = "assessment"
 UNTRAINED = "untrained"
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
+# Names of a control's rows.
+CONTROLS = frozenset({f"sft{WITH_EXEMPLARS}", f"self_supervised{WITH_EXEMPLARS}"})
 # Values of p in fast_p, the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517).
 FASTER = (1.0, 1.2)
 
@@ -75,20 +79,14 @@ def assess_control(session: Session) -> None:
     """Assess the policy that the contrastive stage started from with the exemplars that are there now, on the training
     problems. The learner and the engines hold that policy afterwards: for the end of a run.
 
-    Does nothing where the run has those rows or shows no exemplars; logs a note where it no longer has the weights,
-    as after `cudal1 unpack`.
+    Does nothing where none is missing; logs a note where the run no longer has the weights, as after `cudal1 unpack`.
     """
-    from cudal1_ray.learning import learner_state
-
-    settings, lines = session.config.assessment, JsonLines(session.run.assessments)
-    start = start_of_contrastive(session)
-    train = problems_of_table(session, session.train_problems)
-    if start is None or not (settings.enabled and settings.control):
+    config, lines = session.config, JsonLines(session.run.assessments)
+    start = start_of_missing_control(config, session.run)
+    if start is None:
         return
-    stage, config = start.stage + WITH_EXEMPLARS, session.config
-    if any(row["stage"] == stage for row in lines) or not shows_exemplars(session, train):
-        return
-    if reason := learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage):
+    stage, train = start.stage + WITH_EXEMPLARS, problems_of_table(session, session.train_problems)
+    if reason := _obstacle(config, start):
         policy = start.path.name if start.path.parent == session.run.checkpoints else str(start.path)
         words = ["cudal1", "assess", str(session.run.path), "--policy", policy]
         again = shlex.join([*words, "--split", "train", "--with-exemplars"])
@@ -105,16 +103,45 @@ def assess_control(session: Session) -> None:
     session.progress.advance("assess the control", f"{accepted}/{len(samples)} accepted")
 
 
-def start_of_contrastive(session: Session) -> Checkpoint | None:
+def lacks_control(stages: Iterable[str]) -> bool:
+    """Return whether assessed stages show exemplars to the contrastive policy and to no control: `assess` also asks
+    that policy without exemplars only where its prompts show some.
+    """
+    return f"contrastive{WITHOUT_EXEMPLARS}" in stages and CONTROLS.isdisjoint(stages)
+
+
+def is_control_due(config: Config, run: RunFolder) -> bool:
+    """Return whether a run's control is missing and can be made, by its files alone."""
+    start = start_of_missing_control(config, run)
+    return start is not None and not _obstacle(config, start)
+
+
+def start_of_missing_control(config: Config, run: RunFolder) -> Checkpoint | None:
+    """Return the checkpoint that the contrastive stage started from, where its control is asked for and missing."""
+    settings, stages = config.assessment, {row["stage"] for row in read_json_lines(run.assessments)}
+    if settings.enabled and settings.control and lacks_control(stages):
+        return start_of_contrastive(config, run)
+    return None
+
+
+def _obstacle(config: Config, start: Checkpoint) -> str:
+    """Return why the learner cannot load the checkpoint's weights; empty when it can."""
+    from cudal1_ray.learning import learner_state
+
+    return learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage)
+
+
+def start_of_contrastive(config: Config, run: RunFolder) -> Checkpoint | None:
     """Return the checkpoint that the contrastive stage started from: of this run, or of the one in `init_from`; None
     where that was the base model, an adapter or another contrastive stage, or is no longer there.
     """
-    finals = (session.store.final(stage) for stage in ("self_supervised", "sft"))
+    store = CheckpointStore(run.checkpoints, keep=1)
+    finals = (store.final(stage) for stage in ("self_supervised", "sft"))
     own = next((checkpoint for checkpoint in finals if checkpoint is not None), None)
-    if own is not None or not session.config.init_from:
+    if own is not None or not config.init_from:
         return own
     try:
-        origin = origin_of(Path(session.config.init_from).expanduser(), "contrastive")
+        origin = origin_of(Path(config.init_from).expanduser(), "contrastive")
     except UserError:  # the run that it came from is elsewhere by now
         return None
     return None if origin is None or origin.stage == "contrastive" else origin

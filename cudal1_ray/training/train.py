@@ -15,7 +15,7 @@ from cudal1_ray.config import STAGES, Config, stages_of, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
-from cudal1_ray.training.assessment import UNTRAINED, assess, assess_control, assess_during
+from cudal1_ray.training.assessment import UNTRAINED, assess, assess_control, assess_during, is_control_due
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.policy_assessment import take_policy
@@ -253,4 +253,6 @@ def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:
         return False
     if not config.assessment.enabled:
         return True
-    return run.assessments.exists() and f'"stage": "{stages[-1]}"' in run.assessments.read_text()
+    if not run.assessments.exists() or f'"stage": "{stages[-1]}"' not in run.assessments.read_text():
+        return False
+    return stages[-1] != "contrastive" or not is_control_due(config, run)

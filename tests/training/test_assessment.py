@@ -15,7 +15,8 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.training.assessment import figures_of, problems_of_table, sample, start_of_contrastive
-from cudal1_ray.training.checkpoints import CheckpointStore
+from cudal1_ray.training.checkpoints import Checkpoint
+from cudal1_ray.training.run_folder import RunFolder
 from tests.training.scripted_run import open_session, run_stage
 
 
@@ -66,9 +67,8 @@ def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same()
     assert problems_of_table(session, problems) == problems
 
 
-def session_of(run: Path, init_from: Path | None = None) -> SimpleNamespace:
-    config = load_config([f"init_from={init_from}"] if init_from else [])
-    return SimpleNamespace(config=config, store=CheckpointStore(run / "checkpoints", keep=1))
+def start_of(run: Path, init_from: Path | None = None) -> Checkpoint | None:
+    return start_of_contrastive(load_config([f"init_from={init_from}"] if init_from else []), RunFolder(run))
 
 
 def write_checkpoint(run: Path, name: str) -> Path:
@@ -88,12 +88,12 @@ def test_prompts_when_policies_are_asked_with_exemplars_are_the_same(tmp_path, m
 
 def test_start_of_the_contrastive_stage_when_it_is_of_another_run_is_found_there(tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
-    assert start_of_contrastive(session_of(run)) is None
-    assert start_of_contrastive(session_of(run, other)) is None  # it is elsewhere by now
+    assert start_of(run) is None
+    assert start_of(run, other) is None  # it is elsewhere by now
     sft = write_checkpoint(other, "sft-final")
     for place in (other, sft):
-        assert start_of_contrastive(session_of(run, place)).path == sft
+        assert start_of(run, place).path == sft
     later = write_checkpoint(other, "contrastive-final")
-    assert start_of_contrastive(session_of(run, later)) is None
+    assert start_of(run, later) is None
     own = write_checkpoint(run, "sft-final")
-    assert start_of_contrastive(session_of(run, other)).path == own
+    assert start_of(run, other).path == own

@@ -10,6 +10,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from rich.console import Console
 
 from cudal1_ray.config import load_config, to_dict, to_yaml
@@ -79,6 +80,27 @@ def test_adopted_base_when_its_run_went_on_holds_nothing_after_stage_2(tmp_path)
     assert is_finished(target, "self_supervised") and not is_finished(target, "contrastive")
     assert "contrastive" not in (target / "metrics.jsonl").read_text()
     assert (target / "policy" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "finished"), [("assessment.control=true", False), ("assessment.control=false", True)]
+)
+def test_run_when_its_control_is_missing_is_assessed_and_finished_where_none_is_due(tmp_path, setting, finished):
+    from benchmarks.training.ablation_runs import is_assessed, is_finished
+
+    run = finished_run(tmp_path / "run", overrides=(setting,))
+    assert is_finished(run, "contrastive")  # its prompts showed no exemplars
+    with open(run / "assessments.jsonl", "a") as lines:
+        lines.writelines(assessed("contrastive_without_exemplars"))
+    learner = run / "checkpoints" / "self_supervised-final" / "learner"
+    (learner / "deepspeed").mkdir(parents=True)
+    config = load_config([])
+    shape = {"world_size": config.cluster.learner.count, "zero_stage": config.learner.zero_stage}
+    torch.save({"shape": shape}, learner / "rank-0.pt")
+    assert is_assessed(run, "contrastive") and is_finished(run, "contrastive") == finished
+    with open(run / "assessments.jsonl", "a") as lines:
+        lines.writelines(assessed("self_supervised_with_exemplars"))
+    assert is_finished(run, "contrastive") and is_finished(run, "self_supervised")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""The control of a contrastive run: due until it is made, where it can be made."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cudal1_ray.config import Config, load_config
+from cudal1_ray.training.checkpoints import TrainingState
+from cudal1_ray.training.run_folder import RunFolder
+from cudal1_ray.training.stopping import RunStopped, Stopper
+from cudal1_ray.training.train import _run_with_crew, is_finished, steps_of
+
+OWN = ("contrastive", "contrastive_without_exemplars")
+
+
+def write_rows(run: RunFolder, stages: tuple[str, ...]) -> None:
+    run.assessments.write_text("".join(json.dumps({"stage": stage}) + "\n" for stage in stages))
+
+
+def write_final(run: RunFolder, config: Config, stage: str) -> Path:
+    """Write a stage's final checkpoint, with a learner's files as far as `learner_state.obstacle` reads them."""
+    folder, state = run.checkpoints / f"{stage}-final", TrainingState(config.seed, config.rewards)
+    state.stage, state.step, state.stage_finished = stage, steps_of(config, stage), True
+    state.save_to_path(str(folder / "state"))
+    (folder / "learner" / "deepspeed").mkdir(parents=True)
+    shape = {"world_size": config.cluster.learner.count, "zero_stage": config.learner.zero_stage}
+    torch.save({"shape": shape}, folder / "learner" / "rank-0.pt")
+    return folder
+
+
+def config_of(folder: Path, *overrides: str) -> Config:
+    return load_config([f"runs_dir={folder}", "name=run", "stage=contrastive", *overrides])
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    """Return a run that was assessed after its contrastive stage and ended before its control; its start is a stage of
+    its own.
+    """
+    config = config_of(tmp_path)
+    run = RunFolder.of(config)
+    for stage in ("sft", "contrastive"):
+        write_final(run, config, stage)
+    write_rows(run, OWN)
+    return run
+
+
+@pytest.mark.parametrize("start", ["own", "init_from"])
+def test_run_when_its_control_is_missing_is_not_finished(run, tmp_path, start):
+    overrides = []
+    if start == "init_from":
+        other = tmp_path / "other" / "checkpoints" / "sft-final"
+        other.parent.mkdir(parents=True)
+        (run.checkpoints / "sft-final").rename(other)
+        overrides = [f"init_from={other}"]
+    assert not is_finished(config_of(tmp_path, *overrides))
+    write_rows(run, (*OWN, "sft_with_exemplars"))
+    assert is_finished(config_of(tmp_path, *overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["assessment.enabled=false"],
+        ["assessment.control=false"],
+        ["cluster.learner.count=2"],  # takes no weights of one rank
+        ["stage=sft", "assessment.enabled=false"],
+    ],
+)
+def test_run_when_its_settings_allow_no_control_is_finished(run, tmp_path, overrides):
+    assert is_finished(config_of(tmp_path, *overrides))
+
+
+@pytest.mark.parametrize("missing", ["exemplars", "start", "weights"])
+def test_run_when_no_control_can_be_made_is_finished(run, tmp_path, missing):
+    if missing == "exemplars":
+        write_rows(run, OWN[:1])
+    elif missing == "start":
+        (run.checkpoints / "sft-final").rename(tmp_path / "elsewhere")
+    else:
+        (run.checkpoints / "sft-final" / "learner").rename(tmp_path / "elsewhere")
+    assert is_finished(config_of(tmp_path))
+
+
+def go_on(config: Config, run: RunFolder, monkeypatch, sample) -> list[str]:
+    """Continue the run from its last checkpoint with `sample` in place of the actors; return what it did in order."""
+    done: list[str] = []
+    state = SimpleNamespace(stage="contrastive", stage_finished=True, stages_done=["sft", "contrastive"])
+    learner = SimpleNamespace(load=lambda folder: done.append(f"load {folder.parent.name}"))
+    progress = SimpleNamespace(stage=lambda *_: None, advance=lambda *_: None, note=done.append)
+    session = SimpleNamespace(
+        config=config,
+        run=run,
+        state=state,
+        crew=SimpleNamespace(learner=learner, replacements={}),
+        progress=progress,
+        train_problems=[],
+        last_step_s=0.0,
+        ensure_published=lambda: None,
+        publish=lambda: done.append("publish"),
+    )
+
+    def answer(session, problems, exemplars: bool, label: str) -> list:
+        done.append(f"ask {label}, exemplars={exemplars}")
+        return sample()
+
+    monkeypatch.setattr("cudal1_ray.training.train.open_session", lambda *_: nullcontext(session))
+    monkeypatch.setattr("cudal1_ray.training.assessment.sample", answer)
+    monkeypatch.setattr(
+        "cudal1_ray.training.assessment.sample_rows", lambda session, stage, samples: [{"stage": stage}]
+    )
+    _run_with_crew(config, run, [], ["contrastive"], progress, Stopper())
+    return done
+
+
+def test_control_when_interrupted_is_made_by_the_same_command_and_nothing_else(run, tmp_path, monkeypatch):
+    config, before = config_of(tmp_path), run.assessments.read_text()
+
+    def stop() -> list:
+        raise RunStopped("SIGTERM")
+
+    with pytest.raises(RunStopped):
+        go_on(config, run, monkeypatch, stop)
+    assert run.assessments.read_text() == before and not is_finished(config)
+    control = "sft_with_exemplars"
+    assert go_on(config, run, monkeypatch, list) == ["load sft-final", "publish", f"ask {control}, exemplars=True"]
+    assert run.assessments.read_text() == before + json.dumps({"stage": control}) + "\n"
+    assert is_finished(config)
+
+
+def test_control_when_its_weights_are_gone_is_replaced_by_a_note(run, tmp_path, monkeypatch):
+    (run.checkpoints / "sft-final" / "learner").rename(tmp_path / "elsewhere")
+    (note,) = go_on(config_of(tmp_path), run, monkeypatch, list)
+    assert note.startswith("no control: ") and "--policy sft-final --split train --with-exemplars" in note
+    assert is_finished(config_of(tmp_path))
