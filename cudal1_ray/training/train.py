@@ -15,7 +15,7 @@ from cudal1_ray.config import STAGES, Config, stages_of, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
-from cudal1_ray.training.assessment import UNTRAINED, assess, assess_control, assess_during, is_control_due
+from cudal1_ray.training.assessment import CONTROLS, UNTRAINED, assess, assess_control, assess_during, is_control_due
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.policy_assessment import take_policy
@@ -210,7 +210,10 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
             state.stage_finished = False
             state.stages_done.remove(state.stage)
             table = JsonLines(session.run.assessments)
-            table.keep([row for row in table if not row["stage"].startswith(state.stage)])
+            controls = CONTROLS if state.stage == "contrastive" else frozenset()  # they had the exemplars of the time
+            table.keep(
+                [row for row in table if not row["stage"].startswith(state.stage) and row["stage"] not in controls]
+            )
             if checkpoint.final:
                 checkpoint = session.store.reopen(checkpoint, state.step)
     elif checkpoint is not None:

@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from cudal1_ray.config import Config, load_config
+from cudal1_ray.files import read_json_lines
 from cudal1_ray.training.checkpoints import TrainingState
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.stopping import RunStopped, Stopper
 from cudal1_ray.training.train import _run_with_crew, is_finished, steps_of
+from tests.training.scripted_run import STEPS, open_session, run_stage
 
 OWN = ("contrastive", "contrastive_without_exemplars")
 
@@ -139,3 +141,11 @@ def test_control_when_its_weights_are_gone_is_replaced_by_a_note(run, tmp_path, 
     (note,) = go_on(config_of(tmp_path), run, monkeypatch, list)
     assert note.startswith("no control: ") and "--policy sft-final --split train --with-exemplars" in note
     assert is_finished(config_of(tmp_path))
+
+
+def test_control_when_its_run_is_prolonged_is_made_again_with_what_was_found_since(tmp_path):
+    session = run_stage(open_session(tmp_path))
+    assert session.state.stage_finished
+    write_rows(session.run, ("sft", "sft_with_exemplars", *OWN))
+    prolonged = open_session(tmp_path, f"contrastive.steps={STEPS + 1}")
+    assert [row["stage"] for row in read_json_lines(prolonged.run.assessments)] == ["sft"]
