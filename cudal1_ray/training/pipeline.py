@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
 from cudal1_ray.prompting import Prompt
@@ -32,13 +31,6 @@ from cudal1_ray.training.session import Session
 from cudal1_ray.training.step_under_way import StepUnderWay
 from cudal1_ray.training.stopping import RunStopped
 from cudal1_ray.training.turns import as_shown, worth_another_turn
-
-
-class Rehearsal(Protocol):
-    """What a stage learns from beside its own completions."""
-
-    def of_step(self, step: int) -> list[TrainingSequence]:
-        """Return the sequences of a step."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Stage:
         turns: most turns of a completion whose candidate fails or is not faster; each revises the one before.
         turn_discount: what a turn is credited of the one that revised it.
         learns: whether steps change the weights; else no update is computed.
-        rehearsal: what a step learns from after its completions, supervised and in one optimiser step.
+        rehearsed: returns what a step learns from after its completions, supervised and in one optimiser step.
     """
 
     name: str
@@ -81,7 +73,7 @@ class Stage:
     turns: int = 1
     turn_discount: float = 0.0
     learns: bool = True
-    rehearsal: Rehearsal | None = None
+    rehearsed: Callable[[int], list[TrainingSequence]] | None = None
 
 
 @dataclass
@@ -289,7 +281,7 @@ class Pipeline:
         informative = len(informative_groups([j.group for j in samples], advantages))
         if informative < stage.min_informative_groups or not stage.learns:
             sequences = []
-        rehearsed = stage.rehearsal.of_step(step.number) if stage.rehearsal else []
+        rehearsed = stage.rehearsed(step.number) if stage.rehearsed else []
         later = sum(j.turn > 0 for j in step.samples)
         figures = {
             "asked_again": float(sum(len(batch.plan.prompts) for batch in step.batches[1:]) - later),

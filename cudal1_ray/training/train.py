@@ -210,10 +210,8 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
             state.stage_finished = False
             state.stages_done.remove(state.stage)
             table = JsonLines(session.run.assessments)
-            controls = CONTROLS if state.stage == "contrastive" else frozenset()  # they had the exemplars of the time
-            table.keep(
-                [row for row in table if not row["stage"].startswith(state.stage) and row["stage"] not in controls]
-            )
+            stale = {row["stage"] for row in table if row["stage"].startswith(state.stage)} | CONTROLS
+            table.keep([row for row in table if row["stage"] not in stale])  # a control had the exemplars of the time
             if checkpoint.final:
                 checkpoint = session.store.reopen(checkpoint, state.step)
     elif checkpoint is not None:

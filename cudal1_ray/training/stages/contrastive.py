@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cudal1_ray.files import JsonLines
+from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.pipeline import Pipeline, Stage
 from cudal1_ray.training.session import Session
@@ -30,7 +31,7 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
     done = session.steps_done(STAGE)
     session.measure_exemplars(session.rotation)
     rehearses = settings.rehearsed_pairs > 0 and settings.learning_rate > 0
-    rehearsal = StageOnePairs(session, settings.rehearsed_pairs) if rehearses else None
+    rehearsed = StageOnePairs(session, settings.rehearsed_pairs).of_step if rehearses else None
     session.progress.stage(STAGE, settings.steps, done)
     updates = algorithm.epochs_per_batch * algorithm.minibatches + rehearses
     session.crew.learner.start_stage(
@@ -45,7 +46,7 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
             session.progress.note("the reference policy of the KL term was left out of this checkpoint: it starts anew")
         session.crew.learner.set_reference_policy()
     session.ensure_published()
-    stage, every = contrastive_stage(session, done, rehearsal), session.config.assessment.every_steps
+    stage, every = contrastive_stage(session, done, rehearsed), session.config.assessment.every_steps
     if every and done and done % every == 0:
         _look_or_save(session, look, done)  # which an interruption may have cut short
     while done < settings.steps:
@@ -66,7 +67,9 @@ def _look_or_save(session: Session, look: Callable[[Session, str, int], None], d
         raise
 
 
-def contrastive_stage(session: Session, done: int = 0, rehearsal: StageOnePairs | None = None) -> Stage:
+def contrastive_stage(
+    session: Session, done: int = 0, rehearsed: Callable[[int], list[TrainingSequence]] | None = None
+) -> Stage:
     """Return the stage as the configuration has it, of which a checkpoint holds the first `done` steps."""
     settings = session.config.contrastive
     selections = JsonLines(session.run.selections)
@@ -108,7 +111,7 @@ def contrastive_stage(session: Session, done: int = 0, rehearsal: StageOnePairs 
         turns=settings.turns,
         turn_discount=settings.turn_discount,
         learns=settings.learning_rate > 0,
-        rehearsal=rehearsal,
+        rehearsed=rehearsed,
     )
 
 

@@ -74,13 +74,6 @@ def test_step_when_too_few_groups_are_informative_makes_no_update(tmp_path):
     assert all(row["update_left_out"] == 1.0 and row["informative_groups"] == 0 for row in rows_of(session))
 
 
-class Pairs:
-    """Two sequences of stage 1 for every step."""
-
-    def of_step(self, step: int) -> list[TrainingSequence]:
-        return [TrainingSequence((step,), (1,)), TrainingSequence((step,), (2,))]
-
-
 @pytest.mark.parametrize("taught", [True, False])
 def test_step_when_pairs_are_rehearsed_learns_from_them_after_its_completions(tmp_path, taught):
     overrides = [] if taught else [f"contrastive.min_informative_groups={PROBLEMS}", "rewards=success"]
@@ -94,7 +87,8 @@ def test_step_when_pairs_are_rehearsed_learns_from_them_after_its_completions(tm
         return {"loss": 2.0, "grad_norm": 0.5}
 
     learner.train_sft = train_sft
-    Pipeline(session, contrastive_stage(session, rehearsal=Pairs())).run(0)
+    stage = contrastive_stage(session, rehearsed=lambda step: [TrainingSequence((step,), (n,)) for n in (1, 2)])
+    Pipeline(session, stage).run(0)
     assert learned == [(step if taught else 0, [(step,), (step,)]) for step in range(1, STEPS + 1)]
     assert [(row["rehearsal_loss"], row["rehearsal_grad_norm"]) for row in rows_of(session)] == [(2.0, 0.5)] * STEPS
 
