@@ -177,7 +177,7 @@ def _bars(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
     """Return what the table is to show, with the figures that decide it; `met` is None where an arm is missing."""
     before = next((arm for arm in BEFORE_STAGE_3 if (arm, "train") in sets), BEFORE_STAGE_3[-1])
     others = {ARMS[arm].label.removeprefix("+ "): as_trained(sets, arm) for arm in (before, "grpo")}
-    others["its weights before stage 3 with the same exemplars"] = sets.get(("bucket", CONTROL))
+    others["its weights before stage 3 with its exemplars"] = sets.get(("bucket", CONTROL))
     bars = []
     for label, other in others.items():
         sides = [other, as_trained(sets, "bucket")]

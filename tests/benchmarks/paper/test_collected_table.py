@@ -259,7 +259,7 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
     text, copies_fail = table.markdown(result), (4.0 * 0.1) ** 0.5
     claims = {bar["bar"]: bar for bar in result["bars"]}
     name = "contrastive, bucket beats {}, geometric mean on training problems"
-    for other, of_other in (("stage 1", 1.0), ("its weights before stage 3 with the same exemplars", 2.0)):
+    for other, of_other in (("stage 1", 1.0), ("its weights before stage 3 with its exemplars", 2.0)):
         claim = claims[name.format(other)]
         assert claim["ratio"] == pytest.approx(4.0 / of_other) and not claim["met"]
         assert claim["without_copies"]["ratio"] == pytest.approx(copies_fail / of_other)
