@@ -13,12 +13,16 @@ from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_int
 # Draws of the bootstrap: the ends of a 95% interval then vary by some 3% of its width.
 DRAWS = 2000
 CONFIDENCE = 0.95
-SHARES = ("success", "own_kernel", "copied", "fast_1", "fast_1_2", "above_1_01")
+SHARES = ("success", "own_kernel", "copied", "above_shown", "fast_1", "fast_1_2", "above_1_01")
+# Times the fastest exemplar shown above which a candidate counts as faster: training measures within 3%.
+FASTER = 1.03
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of an arm: speedups, own kernels and copies, [seeds, problems, samples]; a failure has speedup 0.
+    """Samples of an arm: speedups, own kernels, copies and the speedups of the fastest exemplars shown, each [seeds,
+    problems, samples]; a failure has speedup 0. `fastest_shown` is 0 where no right exemplar was, NaN where that is not
+    known.
 
     Only problems that every seed has are in it. `counts`, [seeds, problems], is the number of a problem's samples: what
     comes after them fills the arrays up.
@@ -29,6 +33,7 @@ class Samples:
     speedups: np.ndarray
     own: np.ndarray
     copied: np.ndarray
+    fastest_shown: np.ndarray
     counts: np.ndarray
 
     def of(self, seeds: Sequence[str], problems: Sequence[str]) -> Samples:
@@ -36,7 +41,7 @@ class Samples:
         rows = np.ix_(
             [self.seeds.index(seed) for seed in seeds], [self.problems.index(problem) for problem in problems]
         )
-        arrays = (array[rows] for array in (self.speedups, self.own, self.copied, self.counts))
+        arrays = (array[rows] for array in (self.speedups, self.own, self.copied, self.fastest_shown, self.counts))
         return Samples(tuple(seeds), tuple(problems), *arrays)
 
     @property
@@ -54,7 +59,8 @@ def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any
     """Pack the samples of an arm.
 
     Args:
-        assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel, whether it is a copy].
+        assessed_by_seed: by seed and problem a list of [speedup, whether it has an own kernel, whether it is a copy,
+            speedup of the fastest exemplar shown, None where it is not known]; results from before have no last one.
 
     Returns:
         The samples, None where the seeds share no problem.
@@ -63,19 +69,20 @@ def samples_of(assessed_by_seed: Mapping[str, Mapping[str, Sequence[Sequence[Any
     if not problems:
         return None
     counts = np.array([[len(of[problem]) for problem in problems] for of in assessed_by_seed.values()])
-    packed = np.zeros((*counts.shape, counts.max(), 3))
+    packed = np.zeros((*counts.shape, counts.max(), 4))
     for row, of in zip(packed, assessed_by_seed.values(), strict=True):
         for place, problem in zip(row, problems, strict=True):
-            place[: len(of[problem])] = of[problem]
-    return Samples(
-        tuple(assessed_by_seed), tuple(problems), packed[..., 0], packed[..., 1] > 0, packed[..., 2] > 0, counts
-    )
+            place[: len(of[problem])] = np.array([[*sample, None][:4] for sample in of[problem]], dtype=np.float64)
+    speedups, own, copied, fastest_shown = np.moveaxis(packed, -1, 0)
+    return Samples(tuple(assessed_by_seed), tuple(problems), speedups, own > 0, copied > 0, fastest_shown, counts)
 
 
 def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     """Return the columns of the table, and `intervals` of those that are means over samples.
 
-    success, own_kernel, copied, fast_1, fast_1_2 and above_1_01 are shares of all samples, each problem counting alike.
+    success, own_kernel, copied, fast_1, fast_1_2 and above_1_01 are shares of all samples, each problem counting alike;
+    above_shown is the share of those that are no copies and faster than every exemplar in their prompt, None where no
+    prompt showed any, or that is not known of all.
     A failure counts as 0 in mean, median and percentiles and as `FAILURE_IN_GEOMEAN` in the geometric mean;
     `geomean_right` is that of right samples alone, None without any. A share of 0 or 1 has the exact binomial interval
     over problems (Clopper and Pearson 1934), as resampling would give it none.
@@ -91,6 +98,9 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     places = _draws(samples, seed, 0)
     draws = {name: array[places].mean(axis=(1, 2, 3)) for name, array in values.items()}
     draws["geomean"] = np.exp(draws["geomean"])
+    if np.isnan(samples.fastest_shown).any() or not samples.fastest_shown.any():
+        figures["above_shown"] = None
+        del draws["above_shown"]
     intervals = {name: percentile_interval(drawn, CONFIDENCE) for name, drawn in draws.items()}
     for name in SHARES:
         if figures[name] in (0.0, 1.0):  # all draws are the same
@@ -133,6 +143,7 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
         "success": speedups > 0,
         "own_kernel": samples.own,
         "copied": samples.copied,
+        "above_shown": (samples.fastest_shown > 0) & ~samples.copied & (speedups > FASTER * samples.fastest_shown),
         "fast_1": speedups > 1.0,
         "fast_1_2": speedups > 1.2,
         "above_1_01": speedups > 1.01,

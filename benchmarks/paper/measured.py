@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,12 +20,13 @@ from benchmarks.paper.records import read_arms
 from cudal1_ray.analysis.run_data import degenerate_problems, is_void
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.techniques import find_techniques
-from cudal1_ray.exemplars import exemplar_id
+from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
 from cudal1_ray.source.anonymous import same_except_names
 from cudal1_ray.training.assessment import WITH_EXEMPLARS, WITHOUT_EXEMPLARS
 from cudal1_ray.training.policy_assessment import BASE, FILE
+from cudal1_ray.training.run_folder import RunFolder
 
 # Kind of the samples by the policy that an arm began with, to prompts with the exemplars that the arm's run found.
 CONTROL = "train with exemplars, weights before stage 3"
@@ -78,9 +79,10 @@ def measure(run: ArmRun) -> dict[str, Any]:
 
     Its `assessed` has the samples of the arm's policy by "train", "train with exemplars" and so on, and those of the
     policy that it began with by `CONTROL`: of each problem a list of [speedup, whether it has an own kernel, whether it
-    is a copy], a failure having speedup 0; a copy is an exemplar shown, or a kernel that stage 1 learnt from. Samples
-    whose evaluation failed are not in it but in `void`, by kind; `degenerate` are problems whose output does not depend
-    on the input, as far as a sample showed. `problems` are those of the stage's samples, `learner` has
+    is a copy, speedup of the fastest exemplar shown], a failure having speedup 0, as where no right exemplar was shown,
+    and None where the run's folder lacks one; a copy is an exemplar shown, or a kernel that stage 1 learnt from.
+    Samples whose evaluation failed are not in it but in `void`, by kind; `degenerate` are problems whose output does
+    not depend on the input, as far as a sample showed. `problems` are those of the stage's samples, `learner` has
     `LEARNER_FIGURES` of each step.
     """
     stage = ARMS[run.arm].stage
@@ -89,14 +91,15 @@ def measure(run: ArmRun) -> dict[str, Any]:
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
     settings = yaml.safe_load((run.folder / "config.yaml").read_text())
-    learnt = kernels_of(settings["sft"]["corpus"])
+    learnt, speedup_of = kernels_of(settings["sft"]["corpus"]), _exemplar_speedups(run.folder)
+    assessed = partial(_assessed, learnt=learnt, speedup_of=speedup_of)
     return {
         **{"policy": "", "start": _start(settings), "training_minutes": None, "assessment_minutes": None},
         **{key: value for key, value in run.note.items() if key != "seed"},
         "samples": len(rollouts),
         "problems": sorted({row["problem_id"] for row in rollouts}),
         "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
-        "assessed": _assessed(rows, learnt) | _assessed(control, learnt, CONTROL),
+        "assessed": assessed(rows) | assessed(control, kind=CONTROL),
         "void": sum(is_void(row) for row in [*rows, *control]),
         "degenerate": sorted(degenerate_problems([*rows, *control])),
         "curve": learning_curve(counted),
@@ -142,14 +145,21 @@ def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
 
 
+def _exemplar_speedups(run: Path) -> dict[str, float]:
+    """Return the speedups of a run's exemplars by id."""
+    folder = RunFolder(run).exemplars
+    return {of.exemplar_id: of.speedup for of in ExemplarBuffer.open(folder)} if folder.is_dir() else {}
+
+
 def _assessed(
-    rows: list[dict[str, Any]], learnt: Mapping[str, Sequence[str]], kind: str = ""
+    rows: list[dict[str, Any]], *, learnt: Mapping[str, Sequence[str]], speedup_of: Mapping[str, float], kind: str = ""
 ) -> dict[str, dict[str, list[list[Any]]]]:
     """Return the samples by kind and problem.
 
     Args:
         rows: those of one policy.
         learnt: by problem the kernels that stage 1 learnt from.
+        speedup_of: the speedups of exemplars by id.
         kind: the name for all of them; empty: their split, with "with exemplars" where prompts showed any.
     """
     kinds: dict[str, dict[str, list[list[Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -162,7 +172,10 @@ def _assessed(
             row.get("copied") or any(same_except_names(row["code"], c) for c in learnt.get(problem, ()))
         )
         name = kind or f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
-        kinds[name][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy)])
+        exemplars = row.get("exemplar_ids", ())
+        is_known = all(identity in speedup_of for identity in exemplars)
+        fastest_shown = max((speedup_of[identity] for identity in exemplars), default=0.0) if is_known else None
+        kinds[name][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy), fastest_shown])
     return {kind: dict(problems) for kind, problems in kinds.items()}
 
 

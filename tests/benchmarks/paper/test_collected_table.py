@@ -13,6 +13,7 @@ import yaml
 from benchmarks.common.results import write_result
 from benchmarks.paper import arms, collect, curves, figures, measured, records, reservations, table, travel
 from cudal1_ray.errors import UserError
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.files import read_json_lines
 from tests.benchmarks.paper.tiny_table import row, write_lines, write_table
 
@@ -272,8 +273,41 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
 def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():
     codes = ["def f(x):\n    return x\n", "def g(y):\n    return y\n", "def f(x):\n    return x + 1\n"]
     rows = [row("p", 2.0, code=code) for code in codes[1:]] + [row("p", 2.0, copied=True), row("p", 0.0, copied=True)]
-    counted = measured._assessed(rows, {"p": codes[:1]}, "train")["train"]["p"]
-    assert [copied for _, _, copied in counted] == [True, False, True, False]
+    counted = measured._assessed(rows, learnt={"p": codes[:1]}, speedup_of={}, kind="train")["train"]["p"]
+    assert [copied for _, _, copied, _ in counted] == [True, False, True, False]
+
+
+def test_samples_when_faster_than_every_exemplar_shown_and_no_copies_are_counted(tmp_path):
+    runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
+    run = runs / arms.run_name("bucket", 1)
+    buffer = ExemplarBuffer.open(run / "exemplars", create=True)
+    exemplars = [Exemplar.new("p", f"x = {n}", speedup) for n, speedup in enumerate((1.0, 2.0))]
+    buffer.insert(exemplars)
+    buffer.save()
+    ids = [exemplar.exemplar_id for exemplar in exemplars]
+    samples = [(2.05, ids, False), (2.07, ids, False), (2.07, ids, True), (1.04, ids[:1], False)]
+    rows = [row("p", speedup, exemplar_ids=of, copied=copied) for speedup, of, copied in samples]
+    without = [row("p", 9.0, stage="contrastive_without_exemplars", exemplar_ids=[])]
+    write_lines(run / "assessments.jsonl", [*rows, *without])
+    assessed = collect.collect([runs])["arms"]["bucket"]["assessed"]
+    assert assessed["train with exemplars"]["above_shown"] == 0.5 and assessed["train"]["above_shown"] is None
+    write_lines(run / "assessments.jsonl", [*rows, row("p", 2.0, exemplar_ids=["elsewhere"]), *without])
+    assert collect.collect([runs])["arms"]["bucket"]["assessed"]["train with exemplars"]["above_shown"] is None
+
+
+def test_results_from_before_when_their_samples_lack_what_was_shown_have_an_empty_column(tmp_path):
+    result = collect.collect([write_table(tmp_path / "runs", {"stage1": 1.0, "bucket": 2.0}, (1,))])
+    for arm in result["arms"].values():
+        for figures_of in arm["assessed"].values():
+            del figures_of["above_shown"]
+        for kind in (kind for record in arm["seeds"].values() for kind in record["assessed"].values()):
+            for samples in kind.values():
+                samples[:] = [sample[:3] for sample in samples]
+    write_result(old := tmp_path / "old.json", result, {})
+    joined = collect.collect([old, write_table(tmp_path / "more", {"stage1": 1.0, "bucket": 2.0}, (2,))])
+    for of in (result, joined):
+        cells = table.table_rows(of, "train")[-3]
+        assert dict(zip(table.FIGURE_HEADINGS, cells[2:], strict=True))["> shown"] == "" and "2.00" in " ".join(cells)
 
 
 def test_curves_when_drawn_have_a_line_for_each_run_and_name_their_result(runs):
