@@ -3,27 +3,29 @@
     python -m benchmarks.paper.adapter runs/table/seed-1-bucket --base-model Qwen/Qwen2.5-Coder-1.5B-Instruct \
         --license apache-2.0 --result benchmarks/results/arms/FILE.json --out benchmarks/results/arms/adapter-h100
 
-The card names the base model as others find it, the settings, machines and minutes of the run, and the
-result of the arm; a figure that the result lacks is "not yet run".
+Weights are written in bfloat16, in which a GPU's engine reads them too. The card names the base model as others find
+it, the settings, machines and minutes of the run, and the result of the arm; a figure that the result lacks is "not yet
+run".
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import read_result
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.reservations import hardware
-from benchmarks.paper.table import FIGURE_HEADINGS, kinds, table_rows
+from benchmarks.paper.table import FIGURE_HEADINGS, LEGEND, kinds, table_rows
 from cudal1_ray.analysis.tables import markdown_lines
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing_folder, write_atomically
@@ -36,9 +38,11 @@ TRAINED = [name for name, arm in ARMS.items() if arm.stage]
 WEIGHTS, CONFIGURATION = "adapter_model.safetensors", "adapter_config.json"
 # Settings that make a policy what it is, for the card; the whole configuration is in the result.
 SETTINGS = (
-    "problems.levels", "problems.sizes", "prompting.style", "prompting.max_completion_tokens", "exemplars.strategy",
-    "rewards.kind", "sft.epochs", "sft.learning_rate", "contrastive.steps", "contrastive.problems_per_step",
-    "contrastive.group_size", "contrastive.learning_rate", "policy.lora_rank", "policy.lora_alpha", "seed",
+    "problems.levels", "problems.sizes", "problems.asked", "prompting.style", "prompting.max_completion_tokens",
+    "exemplars.strategy", "rewards.kind", "sft.corpus", "sft.generated_problems", "sft.epochs", "sft.learning_rate",
+    "contrastive.steps", "contrastive.problems_per_step", "contrastive.group_size", "contrastive.learning_rate",
+    "contrastive.rehearsed_pairs", "algorithm.name", "algorithm.minibatches", "policy.lora_rank", "policy.lora_alpha",
+    "seed",
 )  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def find_adapter(run: Path, policy: str) -> Path:
         policy: the checkpoint's name; empty for the last one.
 
     Raises:
-        UserError: there is no such checkpoint, it has no adapter, or the adapter is too large.
+        UserError: there is no such checkpoint, or it has no adapter.
     """
     saved = CheckpointStore(run / "checkpoints", keep=1).all()
     names = [checkpoint.path.name for checkpoint in saved]
@@ -58,12 +62,24 @@ def find_adapter(run: Path, policy: str) -> Path:
     adapter = run / "checkpoints" / (policy or names[-1]) / "adapter"
     if not (adapter / WEIGHTS).is_file():
         raise UserError(f"{adapter}: no {WEIGHTS}; the run trained all weights, or other ones than an adapter")
-    if (size := (adapter / WEIGHTS).stat().st_size / MIB) > LIMIT_MIB:
-        raise UserError(f"{adapter / WEIGHTS}: {size:.0f} MiB, more than {LIMIT_MIB:g}; train with a lower rank")
     return adapter
 
 
-def model_card(run: ArmRun, policy: str, base_model: str, license_name: str, result: dict[str, Any] | None) -> str:
+def bfloat16_weights(file: Path) -> dict[str, torch.Tensor]:
+    """Return an adapter's weights in bfloat16.
+
+    Raises:
+        UserError: they are larger than `LIMIT_MIB`.
+    """
+    weights = {name: of.to(torch.bfloat16) for name, of in load_file(file).items()}
+    if (size := sum(of.nbytes for of in weights.values()) / MIB) > LIMIT_MIB:
+        raise UserError(f"{file}: {size:.0f} MiB in bfloat16, more than {LIMIT_MIB:g}; train with a lower rank")
+    return weights
+
+
+def model_card(
+    run: ArmRun, policy: str, base_model: str, license_name: str, result: dict[str, Any] | None, note: str = ""
+) -> str:
     """Return the text of README.md: what the adapter is, how it was made, what it reaches, how it is used."""
     record = measure(run)
     front = {
@@ -83,7 +99,7 @@ def model_card(run: ArmRun, policy: str, base_model: str, license_name: str, res
         "",
         f"An adapter (LoRA) for [{base_model}](https://huggingface.co/{base_model}), trained by cudal1_ray on "
         f"KernelBench: checkpoint `{policy}` of the arm *{label}*. It answers prompts of this project "
-        "(`prompting=full`) with a module `ModelNew`; other prompts were not tried.",
+        f"(`prompting=full`) with a module `ModelNew`; other prompts were not tried. {note}".rstrip(),
         "",
         "## Training",
         "",
@@ -128,7 +144,7 @@ def _measured(result: dict[str, Any] | None, arm: str) -> list[str]:
     """Return the arm's lines of the table and those of the base model."""
     if result is None:
         return ["Not yet assessed."]
-    lines = ["Samples at temperature 1; a failure counts as 0 in the mean and as 0.1 in the geometric mean."]
+    lines = [LEGEND, "Samples are drawn at temperature 1."]
     for kind in kinds(result):
         labels = {ARMS[name].label for name in ("base", arm)}
         rows = [row for row in table_rows(result, kind) if row[0] in labels]
@@ -137,7 +153,9 @@ def _measured(result: dict[str, Any] | None, arm: str) -> list[str]:
     return lines
 
 
-def export(run: ArmRun, policy: str, base_model: str, license_name: str, result: Path | None, out: Path) -> str:
+def export(
+    run: ArmRun, policy: str, base_model: str, license_name: str, result: Path | None, out: Path, note: str = ""
+) -> str:
     """Write the folder and return the name of its checkpoint.
 
     Raises:
@@ -148,10 +166,11 @@ def export(run: ArmRun, policy: str, base_model: str, license_name: str, result:
     adapter = find_adapter(run.folder, policy or run.note.get("policy", ""))
     policy = adapter.parent.name
     content = read_result(result)["metrics"] if result else None
-    card = model_card(run, policy, base_model, license_name, content)
+    weights = bfloat16_weights(adapter / WEIGHTS)
+    card = model_card(run, policy, base_model, license_name, content, note)
     configuration = json.loads((adapter / CONFIGURATION).read_text()) | {"base_model_name_or_path": base_model}
     with replacing_folder(out) as partial:
-        shutil.copyfile(adapter / WEIGHTS, partial / WEIGHTS)
+        save_file(weights, partial / WEIGHTS, metadata={"format": "pt"})
         write_atomically(partial / CONFIGURATION, json.dumps(configuration, indent=1) + "\n")
         write_atomically(partial / "README.md", card)
     return policy
@@ -184,6 +203,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--base-model", required=True, help="as others find it, for example Qwen/Qwen2.5-Coder-1.5B")
     parser.add_argument("--license", required=True, help="of the base model, which holds for its adapter")
     parser.add_argument("--result", type=Path, help="a result of benchmarks.paper.collect")
+    parser.add_argument("--note", default="", help="a sentence for the card, for example on the base model's weights")
     parser.add_argument("--out", type=Path, required=True, help="folder")
     arguments = parser.parse_args(argv)
     policy = export(
@@ -193,6 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.license,
         arguments.result,
         arguments.out,
+        arguments.note,
     )
     print(f"{arguments.out}: {policy} of {arguments.run}, with its model card")
 

@@ -29,11 +29,12 @@ def export(run, out, *options: str) -> None:
     adapter.main([str(run), "--base-model", "org/model", "--license", "apache-2.0", "--out", str(out), *options])
 
 
-def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, tmp_path):
+def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(adapter, "LIMIT_MIB", 6 / adapter.MIB)  # two weights have 8 bytes in single precision
     write_result(result := tmp_path / "arms.json", collect.collect([runs]), {})
     out = tmp_path / "adapter"
-    export(run, out, "--result", str(result))
-    assert load_file(out / adapter.WEIGHTS)["a"].tolist() == [1.0, 1.0]
+    export(run, out, "--result", str(result), "--note", "Its base was quantised.")
+    assert (weights := load_file(out / adapter.WEIGHTS)["a"]).tolist() == [1.0, 1.0] and weights.dtype == torch.bfloat16
     assert json.loads((out / adapter.CONFIGURATION).read_text()) == {"r": 4, "base_model_name_or_path": "org/model"}
     _, front, text = (out / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front)["base_model"] == "org/model" and yaml.safe_load(front)["library_name"] == "peft"
@@ -42,7 +43,7 @@ def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, t
         "| base model, zero-shot | not yet run |" in text and "| + contrastive, bucket | 1, 2; 3 not yet run |" in text
     )
     assert "6 samples and 3 evaluations in this stage, in 1.0 minutes, on NVIDIA H100 80GB HBM3." in text
-    assert str(tmp_path) not in text
+    assert str(tmp_path) not in text and "other prompts were not tried. Its base was quantised.\n" in text
     export(run, out)  # in the place of the former
     assert "Not yet assessed." in (out / "README.md").read_text()
 
