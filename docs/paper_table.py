@@ -16,17 +16,22 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from benchmarks.common.results import FOLDER, read_result  # noqa: E402
 from benchmarks.paper.arms import ARMS  # noqa: E402
-from benchmarks.paper.collect import AS_TRAINED  # noqa: E402
 from benchmarks.paper.curves import has_curves, svg  # noqa: E402
+from benchmarks.paper.measured import CONTROL  # noqa: E402
 from benchmarks.paper.reservations import hardware  # noqa: E402
-from benchmarks.paper.table import NOT_RUN, is_complete, markdown, ratio_text  # noqa: E402
+from benchmarks.paper.table import NOT_RUN, markdown  # noqa: E402
 from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
-from benchmarks.paper.winners import beats_all, summary_rows  # noqa: E402
+from benchmarks.paper.winners import against_corpus, beats_all, summary_rows  # noqa: E402
 from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
+from cudal1_ray.problems import read_corpus  # noqa: E402
 
 # Folders of benchmarks/results: what their table is of.
 SUBJECTS = {"arms": "", "arms-freedom": "With the paper's own freedom: no own kernel required, compilers allowed."}
 CURVES = "learning-curves.svg"
+# The corpus of stage 1, to whose kernels winners are compared.
+CORPUS = "kernelbench"
+# Arms in README, by what it calls them.
+FRONT = {"base": "base model", "stage1": "stage 1", "grpo": "GRPO without contrast", "bucket": "contrastive RL"}
 Row = tuple[str, str, str, str]
 
 
@@ -68,7 +73,9 @@ def _winners() -> list[str]:
             name = file.relative_to(FOLDER).as_posix()
             heads = ["against", "winners measured", "faster", "median"]
             parts.append(f"The fastest own kernel of each problem, {devices}, sizes {sizes}, `{name}`:\n")
-            parts.append("\n".join(markdown_lines(heads, summary_rows(rows))) + "\n")
+            corpus_line = against_corpus(rows, read_corpus(CORPUS))
+            lines = [*summary_rows(rows), *([corpus_line] if corpus_line else [])]
+            parts.append("\n".join(markdown_lines(heads, lines)) + "\n")
             if problem_ids and any(row["baselines"] for row in rows):
                 count = sum(beats_all(row) for row in rows)
                 share = f"{count} of {len(problem_ids)} problems asked in stage 3 ({count / len(problem_ids):.0%})"
@@ -97,25 +104,31 @@ def drawn_from(picture: str) -> str:
 
 
 def front_rows(folder: str) -> list[Row]:
-    """Return README's two rows of the table; none before all seeds of their arms are assessed."""
+    """Return README's two rows of the table; none before its first and its last arm are assessed."""
     if (file := newest("arms")) is None:
         return []
-    result, names = _content(file), ("base", "stage1", "grpo", "bucket")
-    if not all(is_complete(result, arm) for arm in names):
+    arms = _content(file)["arms"]
+    names = [arm for arm in FRONT if arms.get(arm, {}).get("assessed")]
+    if not {"base", "bucket"} <= set(names):
         return []
     name = file.relative_to(FOLDER).as_posix()
-    records = [record for arm in result["arms"].values() for record in arm["seeds"].values()]
+    records = [record for arm in arms.values() for record in arm["seeds"].values()]
     on = ", ".join(dict.fromkeys(re.sub(r"NVIDIA (\w+).*", r"\1", hardware(record)) for record in records))
     link = f"[{name}]({folder}{name})"
-    geomeans = ", ".join(_geomean(result, arm) for arm in names)
-    comparisons = {(row["first"], row["second"], row["split"]): row for row in result["comparisons"]}
-    ratio = ratio_text(comparisons["grpo", "bucket", AS_TRAINED])
+    policies = ", ".join(FRONT[arm] for arm in names)
+    geomeans = ", ".join(_geomean(arms[arm]["assessed"]) for arm in names)
+    held_out = {arm: arms[arm]["assessed"]["held_out"] for arm in names}
+    seeds = held_out["bucket"]["seeds"]
+    shares = ", ".join(f"{of['success']:.0%}" for of in held_out.values())
     return [
-        ("KernelBench, geometric mean: base model, stage 1, plain GRPO, contrastive RL", geomeans, on, link),
-        ("Contrastive RL over plain GRPO of as many samples", ratio, on, link),
+        (f"KernelBench, geometric mean (a failure is 0.1): {policies}", geomeans, on, link),
+        (f"The same held out, no exemplars ({seeds} seed{'s' * (seeds > 1)}): samples accepted", shares, on, link),
     ]
 
 
-def _geomean(result: dict[str, Any], arm: str) -> str:
-    assessed = result["arms"][arm]["assessed"]
-    return f"{assessed.get('train with exemplars', assessed['train'])['geomean']:.2f}x"
+def _geomean(assessed: dict[str, Any]) -> str:
+    """Return a policy's geometric mean on training problems, asked as it was trained, and its control's."""
+    if "train with exemplars" not in assessed:
+        return f"{assessed['train']['geomean']:.2f}x"
+    control = f", its control {assessed[CONTROL]['geomean']:.2f}x" if CONTROL in assessed else ""
+    return f"{assessed['train with exemplars']['geomean']:.2f}x (with exemplars{control})"

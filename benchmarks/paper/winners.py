@@ -41,9 +41,11 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines, replacing, write_atomically
-from cudal1_ray.problems import load_problems
+from cudal1_ray.problems import CorpusEntry, load_problems
 from cudal1_ray.source.anonymous import same_except_names
 
+# Sizes of KernelBench's problems in which the corpus `kernelbench` was measured.
+CORPUS_SIZES = "scaled"
 SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -189,6 +191,28 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
             ["each of these", str(len(several)), str(sum(value > 1.0 for value in least)), f"{median(least):.2f}x"]
         )
     return lines
+
+
+def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) -> list[str]:
+    """Return a line like those of `summary_rows`, against the fastest kernel that the corpus has for the problem.
+
+    Only winners count whose problem has kernels of the corpus that their device measured, in the corpus's sizes.
+    """
+    fastest: dict[tuple[str, str], float] = {}
+    for entry in corpus:
+        for device, speedup in {entry.hardware: entry.speedup, **entry.speedups}.items():
+            place = entry.problem_id, device
+            fastest[place] = max(speedup, fastest.get(place, 0.0))
+    pairs = [
+        (row, fastest[place])
+        for row in rows
+        if (place := (row["problem_id"], row["device"])) in fastest and row["sizes"] == CORPUS_SIZES
+    ]
+    if not pairs:
+        return []
+    sure = sum(row["speedup_low"] > speedup for row, speedup in pairs)
+    ratio = median(row["speedup"] / speedup for row, speedup in pairs)
+    return ["the corpus's fastest kernel", str(len(pairs)), str(sure), f"{ratio:.2f}x"]
 
 
 def beats_all(row: dict[str, Any]) -> bool:

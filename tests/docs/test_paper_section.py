@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.common.results import write_result
-from benchmarks.paper import figures
+from benchmarks.paper import figures, winners
 from benchmarks.paper.collect import collect
+from cudal1_ray.problems import CorpusEntry
 from tests.benchmarks.paper.tiny_table import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,9 +56,21 @@ def test_section_when_arms_are_missing_has_the_others_and_the_curves(docs, resul
     assert docs.paper_table.drawn_from(docs.paper_table.curves()) == "arms/2026-11-02-h100-abcdef0.json"
 
 
-def test_front_page_when_seeds_or_arms_are_missing_shows_nothing_of_the_table(docs, result):
+def test_front_page_when_the_base_model_is_not_assessed_shows_nothing_of_the_table(docs, result, tmp_path):
+    write_result(result, collect([write_table(tmp_path / "part", {"stage1": 1.0, "bucket": 2.0}, (1,))]), {})
     text = docs.front_table("results/")
     assert "[arms," not in text and "learning-curves" not in text
+
+
+def test_front_page_when_an_arm_is_missing_shows_the_others_and_the_seeds(docs, result, tmp_path):
+    write_result(result, collect([write_table(tmp_path / "part", {"base": 0.5, "bucket": 2.0}, (1,))]), {})
+    text = docs.front_table("results/")
+    assert "geometric mean (a failure is 0.1): base model, contrastive RL | 0.50x, 2.00x | H100 |" in text
+    assert "| The same held out, no exemplars (1 seed): samples accepted | 50%, 50% | H100 |" in text
+    kinds = {"train": {"geomean": 0.5}, "train with exemplars": {"geomean": 2.0}}
+    assert docs.paper_table._geomean(kinds) == "2.00x (with exemplars)"
+    kinds[docs.paper_table.CONTROL] = {"geomean": 1.0}
+    assert docs.paper_table._geomean(kinds) == "2.00x (with exemplars, its control 1.00x)"
 
 
 def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, result, tmp_path):
@@ -98,3 +112,15 @@ def test_section_when_winners_were_measured_again_counts_them_by_baseline(docs, 
     assert "of each problem, an H100, sizes not recorded, `arms/winners-h100.parquet`" in text
     assert "| eager | 3 | 2 | 2.00x |\n| compile | 2 | 2 | 1.20x |\n| each of these | 2 | 1 | 1.00x |" in text
     assert "Faster than each of these on 1 of 2 problems asked in stage 3 (50%); a third is the aim." in text
+    assert "the corpus" not in text  # it has no kernels for these problems
+
+
+def test_winners_when_the_corpus_has_kernels_that_their_device_measured_are_compared_with_the_fastest():
+    kernel = CorpusEntry("a", "a/1", "", "", "", "", "accepted", speedup=3.0, hardware="an H100")
+    corpus = [kernel, replace(kernel, speedup=2.0, speedups={"an H200": 1.0}), replace(kernel, problem_id="b")]
+    winner = {"sizes": "scaled", "speedup": 2.0, "speedup_low": 1.5, "device": "an H200"}
+    rows = [winner | {"problem_id": name} for name in "abc"]
+    assert winners.against_corpus(rows, corpus) == ["the corpus's fastest kernel", "1", "1", "2.00x"]
+    rows[0] |= {"speedup": 2.4, "device": "an H100"}
+    assert winners.against_corpus(rows, corpus) == ["the corpus's fastest kernel", "1", "0", "0.80x"]
+    assert winners.against_corpus([row | {"sizes": "paper"} for row in rows], corpus) == []
