@@ -48,8 +48,8 @@ def policy_sequences(
     """Return rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
     Within each group, rewards are changed before the algorithm compares them: a copy of an exemplar that its prompt
-    shows gets no more than the mean of the completions that are none (`without_copies`), and rewards that differ by
-    less than the measurement's noise become equal (`without_noise`). A copy's advantage is never positive.
+    shows counts as the worst of them (`without_copies`), and rewards that differ by less than the measurement's noise
+    become equal (`without_noise`). A copy's advantage is never positive.
 
     Args:
         samples: completions with verdicts; those of one prompt share `group`.
@@ -89,21 +89,16 @@ def policy_sequences(
 
 
 def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequence[bool]) -> list[float]:
-    """Return the rewards with those of copies at most the mean of their group's other completions.
+    """Return the rewards with those of copies at most the lowest of their group.
 
-    So a copy earns nothing above what was shown, and does not raise the bar for completions that are none. In a group
-    of copies alone all get the lowest reward among them: there is nothing to compare.
+    So a copy counts as the worst that its group has, as in this project's results, where it counts as a failure, and
+    does not raise the bar for completions that are none. At the mean of the others its advantage would be 0, and as
+    failures become rarer, copies would become more frequent by that alone.
     """
-    originals: dict[int, list[float]] = defaultdict(list)
-    copies: dict[int, list[float]] = defaultdict(list)
-    for reward, group, copy in zip(rewards, groups, copied, strict=True):
-        (copies if copy else originals)[group].append(reward)
-
-    def limit(group: int) -> float:
-        others = originals[group]
-        return sum(others) / len(others) if others else min(copies[group])
-
-    return [min(r, limit(g)) if copy else r for r, g, copy in zip(rewards, groups, copied, strict=True)]
+    lowest: dict[int, float] = {}
+    for reward, group in zip(rewards, groups, strict=True):
+        lowest[group] = min(reward, lowest.get(group, reward))
+    return [lowest[group] if copy else r for r, group, copy in zip(rewards, groups, copied, strict=True)]
 
 
 def without_noise(rewards: Sequence[float], groups: Sequence[int], noise: Sequence[float]) -> list[float]:

@@ -108,8 +108,8 @@ def test_completions_when_truncated_are_kept_masked_or_penalised_as_configured()
         assert advantages == ([0.0, 0.0] if truncated == "mask" else [1.0, -1.0])
 
 
-def test_copy_when_rewarded_gets_at_most_the_mean_of_the_others():
-    assert without_copies([3.0, 1.0, 0.0, 0.2], [0, 0, 0, 0], [True, False, False, True]) == [0.5, 1.0, 0.0, 0.2]
+def test_copy_when_rewarded_counts_as_the_worst_of_its_group():
+    assert without_copies([3.0, 1.0, 0.1, 0.2], [0, 0, 0, 0], [True, False, False, True]) == [0.1, 1.0, 0.1, 0.1]
     assert without_copies([3.0, 2.0, 5.0], [0, 0, 1], [True, True, False]) == [2.0, 2.0, 5.0]
 
 
