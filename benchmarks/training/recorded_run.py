@@ -139,18 +139,16 @@ def _problems(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _assessments(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    kinds = Counter((row["stage"], row["split"]) for row in rows)
-    return [
-        {
-            "stage": stage,
-            "split": split,
-            "samples": count,
-            "accepted": sum(
-                row["status"] == "accepted" for row in rows if (row["stage"], row["split"]) == (stage, split)
-            ),
-        }
-        for (stage, split), count in kinds.items()
-    ]
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault((row["stage"], row["split"]), []).append(row)
+    result = []
+    for (stage, split), of_kind in kinds.items():
+        right = [row for row in of_kind if row["status"] == "accepted"]
+        copies = sum(row.get("copied", False) for row in right)
+        counts = {"samples": len(of_kind), "accepted": len(right), "copies": copies}
+        result.append({"stage": stage, "split": split, **counts})
+    return result
 
 
 def _assessed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """What is recorded of a run's samples."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +31,10 @@ def test_record_when_groups_differ_tells_where_the_advantages_lie(tmp_path):
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), rollouts / "contrastive-000001.parquet")
     (tmp_path / "metrics.jsonl").write_text("")
+    assessed = [{"stage": "sft", "split": "train", "status": status, "copied": True} for _, status, *_ in ROWS]
+    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in assessed))
+    counts = {"stage": "sft", "split": "train", "samples": 6, "accepted": 2, "copies": 2}
+    assert record(tmp_path)["assessments"] == [counts]
     advantages = record(tmp_path)["advantages"]
     assert advantages["groups"] == {"none_right": 0.3333, "some_right": 0.3333, "all_right": 0.3333}
     assert advantages["as_trained"] == {"none_right": 0.5, "some_right": 0.5, "all_right": 0.0}
