@@ -63,7 +63,7 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _winners() -> list[str]:
-    parts = []
+    parts, corpus = [], read_corpus(CORPUS)
     for subject in SUBJECTS:
         problem_ids = problems_of_stage_3(file) if (file := newest(subject)) else set()
         for file in sorted((FOLDER / subject).glob("*winners*.parquet")):
@@ -73,9 +73,7 @@ def _winners() -> list[str]:
             name = file.relative_to(FOLDER).as_posix()
             heads = ["against", "winners measured", "faster", "median"]
             parts.append(f"The fastest own kernel of each problem, {devices}, sizes {sizes}, `{name}`:\n")
-            corpus_line = against_corpus(rows, read_corpus(CORPUS))
-            lines = [*summary_rows(rows), *([corpus_line] if corpus_line else [])]
-            parts.append("\n".join(markdown_lines(heads, lines)) + "\n")
+            parts.append("\n".join(markdown_lines(heads, summary_rows(rows) + against_corpus(rows, corpus))) + "\n")
             if problem_ids and any(row["baselines"] for row in rows):
                 count = sum(beats_all(row) for row in rows)
                 share = f"{count} of {len(problem_ids)} problems asked in stage 3 ({count / len(problem_ids):.0%})"

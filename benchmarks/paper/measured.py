@@ -87,6 +87,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
+    steps = [row for row in _metrics(run.folder) if row["stage"] == stage]
     rows, control = _assessment_rows(run)
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
@@ -98,16 +99,12 @@ def measure(run: ArmRun) -> dict[str, Any]:
         **{key: value for key, value in run.note.items() if key != "seed"},
         "samples": len(rollouts),
         "problems": sorted({row["problem_id"] for row in rollouts}),
-        "evaluations": sum(row.get("evaluations", 0.0) for row in _metrics(run.folder) if row["stage"] == stage),
+        "evaluations": sum(row.get("evaluations", 0.0) for row in steps),
         "assessed": assessed(rows) | assessed(control, kind=CONTROL),
         "void": sum(is_void(row) for row in [*rows, *control]),
         "degenerate": sorted(degenerate_problems([*rows, *control])),
         "curve": learning_curve(counted),
-        "learner": [
-            {name: row[name] for name in LEARNER_FIGURES if name in row}
-            for row in _metrics(run.folder)
-            if row["stage"] == stage
-        ],
+        "learner": [{name: row[name] for name in LEARNER_FIGURES if name in row} for row in steps],
         "techniques": technique_speedups(counted, references),
         "settings": settings,
         "environments": list(read_json_lines(run.folder / "environment.jsonl")),

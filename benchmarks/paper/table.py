@@ -171,10 +171,7 @@ def _conditions(result: dict[str, Any]) -> list[str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
-    lines = [
-        LEGEND,
-        *_conditions(result),
-    ]
+    lines = [LEGEND, *_conditions(result)]
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
     for kind in kinds(result) or ["train"]:
         lines += ["", f"**{kind.replace('_', '-')}**", ""]

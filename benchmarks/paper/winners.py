@@ -193,8 +193,8 @@ def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) -> list[str]:
-    """Return a line like those of `summary_rows`, against the fastest kernel that the corpus has for the problem.
+def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) -> list[list[str]]:
+    """Return a further line for `summary_rows`, against the fastest kernel that the corpus has for the problem.
 
     Only winners count whose problem has kernels of the corpus that their device measured, in the corpus's sizes.
     """
@@ -212,7 +212,7 @@ def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) ->
         return []
     sure = sum(row["speedup_low"] > speedup for row, speedup in pairs)
     ratio = median(row["speedup"] / speedup for row, speedup in pairs)
-    return ["the corpus's fastest kernel", str(len(pairs)), str(sure), f"{ratio:.2f}x"]
+    return [["the corpus's fastest kernel", str(len(pairs)), str(sure), f"{ratio:.2f}x"]]
 
 
 def beats_all(row: dict[str, Any]) -> bool:

@@ -89,11 +89,10 @@ def policy_sequences(
 
 
 def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequence[bool]) -> list[float]:
-    """Return the rewards with those of copies at most the lowest of their group.
+    """Return the rewards, each copy's replaced by the lowest of its group.
 
-    So a copy counts as the worst that its group has, as in this project's results, where it counts as a failure, and
-    does not raise the bar for completions that are none. At the mean of the others its advantage would be 0, and as
-    failures become rarer, copies would become more frequent by that alone.
+    So a copy does not raise the bar for completions that are none. At the mean of the others its advantage would be 0,
+    and copies could become more frequent by failures becoming rarer alone.
     """
     lowest: dict[int, float] = {}
     for reward, group in zip(rewards, groups, strict=True):

@@ -120,7 +120,7 @@ def test_winners_when_the_corpus_has_kernels_that_their_device_measured_are_comp
     corpus = [kernel, replace(kernel, speedup=2.0, speedups={"an H200": 1.0}), replace(kernel, problem_id="b")]
     winner = {"sizes": "scaled", "speedup": 2.0, "speedup_low": 1.5, "device": "an H200"}
     rows = [winner | {"problem_id": name} for name in "abc"]
-    assert winners.against_corpus(rows, corpus) == ["the corpus's fastest kernel", "1", "1", "2.00x"]
+    assert winners.against_corpus(rows, corpus) == [["the corpus's fastest kernel", "1", "1", "2.00x"]]
     rows[0] |= {"speedup": 2.4, "device": "an H100"}
-    assert winners.against_corpus(rows, corpus) == ["the corpus's fastest kernel", "1", "0", "0.80x"]
+    assert winners.against_corpus(rows, corpus) == [["the corpus's fastest kernel", "1", "0", "0.80x"]]
     assert winners.against_corpus([row | {"sizes": "paper"} for row in rows], corpus) == []
