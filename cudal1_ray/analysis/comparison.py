@@ -43,10 +43,13 @@ class Comparison:
         return asdict(self)
 
 
-def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False) -> SampleSet:
+def samples_of(
+    rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False, copies_fail: bool = False
+) -> SampleSet:
     """Return the assessment rows of one stage and split (None: both splits) as a SampleSet.
 
-    Void rows are left out, and problems that any row flags as degenerate, unless `include_degenerate`.
+    Void rows are left out, and problems that any row flags as degenerate, unless `include_degenerate`. With
+    `copies_fail` a copy of an exemplar in its prompt counts as a failure.
     """
     rows = list(rows)
     left_out = set() if include_degenerate else degenerate_problems(rows)
@@ -59,7 +62,9 @@ def samples_of(rows: Rows, stage: str, split: str | None, *, include_degenerate:
             and str(row["problem_id"]) not in left_out
             and not is_void(row)
         ):
-            by_problem.setdefault(str(row["problem_id"]), []).append((is_accepted(row), credited_speedup(row)))
+            fails = copies_fail and bool(row.get("copied"))
+            sample = (False, 0.0) if fails else (is_accepted(row), credited_speedup(row))
+            by_problem.setdefault(str(row["problem_id"]), []).append(sample)
     return sample_set(by_problem)
 
 

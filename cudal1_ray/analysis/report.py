@@ -98,6 +98,7 @@ def render_report(
         failure_in_geomean=f"{config.geomean_floor:g}",
         best_of_n_convention=summary["conventions"]["best_of_n"],
         comparisons=summary["comparisons"],
+        any_copies=any("copies_fail" in row for row in summary["comparisons"]),
         heat_edges=HEAT_EDGES,
         plots=all_plots(run, summary, config),
         problems=problem_lines(run, config.geomean_floor),

@@ -30,27 +30,31 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     `stages[stage][split]` holds problems, samples, samples_per_problem, success_rate, mean, geomean, median,
     p25, p75, max, above_1_01, `intervals` ({metric: [low, high]}) and `best_of_n` (the same columns over the
     best sample of each problem). Rates are shares between 0 and 1. Stages and splits without assessments are
-    absent.
+    absent. `copied` is the share of accepted copies of an exemplar in the prompt; a comparison of stages that have any
+    holds itself once more as `copies_fail`, with each copy as a failure.
 
     `degenerate` holds the assessed problems whose output does not depend on their input (`problems`: ids), the
     `samples` of theirs, and whether these were `left_out` of everything else here.
     """
     config = config or AnalysisConfig()
-    sets = {
-        (stage, split): samples_of(run.assessments, stage, split, include_degenerate=config.include_degenerate)
-        for stage in run.stages()
-        for split in SPLITS
-    }
-    sets = {key: samples for key, samples in sets.items() if len(samples.problem_ids)}
+
+    def sample_sets(copies_fail: bool) -> dict[tuple[str, str], SampleSet]:
+        options = {"include_degenerate": config.include_degenerate, "copies_fail": copies_fail}
+        keys = ((stage, split) for stage in run.stages() for split in SPLITS)
+        sets = {(stage, split): samples_of(run.assessments, stage, split, **options) for stage, split in keys}
+        return {key: samples for key, samples in sets.items() if len(samples.problem_ids)}
+
+    sets, originals = sample_sets(copies_fail=False), sample_sets(copies_fail=True)
     stages: dict[str, dict[str, Any]] = {}
     for (stage, split), samples in sets.items():
-        stages.setdefault(stage, {})[split] = _entry(samples, config)
+        copied = float(np.nanmean(samples.accepted) - np.nanmean(originals[stage, split].accepted))
+        stages.setdefault(stage, {})[split] = {**_entry(samples, config), "copied": copied}
     return {
         "format": 1,
         "run": run_metadata(run),
         "conventions": conventions(run, sets, config),
         "stages": stages,
-        "comparisons": _comparisons(sets, list(stages), config),
+        "comparisons": _comparisons(sets, originals, stages, config),
         "degenerate": _degenerate(run, config),
     }
 
@@ -171,16 +175,33 @@ def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
     return {**columns, "intervals": intervals}
 
 
-def _comparisons(sets: Mapping[Any, SampleSet], stages: list[str], config: AnalysisConfig) -> list[dict[str, Any]]:
-    """Compare the last stage with each earlier one, on each split where both were assessed."""
+def _comparisons(
+    sets: Mapping[Any, SampleSet],
+    originals: Mapping[Any, SampleSet],
+    stages: Mapping[str, Mapping[str, Any]],
+    config: AnalysisConfig,
+) -> list[dict[str, Any]]:
+    """Compare the last stage with each earlier one, on each split where both were assessed.
+
+    Args:
+        originals: the same samples with copies as failures.
+        stages: the summary's entries.
+    """
+
+    def compare(of: Mapping[Any, SampleSet], first: str, second: str, split: str) -> dict[str, Any]:
+        sides = of[first, split], of[second, split]
+        return compare_samples(*sides, names=(first, second), split=split, config=config).to_dict()
+
     comparisons = []
-    for earlier in stages[:-1]:
+    *earlier, last = stages or [""]
+    for stage in earlier:
         for split in SPLITS:
-            first, second = sets.get((earlier, split)), sets.get((stages[-1], split))
+            first, second = sets.get((stage, split)), sets.get((last, split))
             if first and second and set(first.problem_ids) & set(second.problem_ids):
-                comparisons.append(
-                    compare_samples(first, second, names=(earlier, stages[-1]), split=split, config=config).to_dict()
-                )
+                row = compare(sets, stage, last, split)
+                if any(stages[name][split]["copied"] > 0.0 for name in (stage, last)):
+                    row["copies_fail"] = compare(originals, stage, last, split)
+                comparisons.append(row)
     return comparisons
 
 
@@ -205,6 +226,7 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 for key in ("problems", "samples", "samples_per_problem"):
                     combined[key] = entries[0][key]
                 combined["samples"] = sum(entry["samples"] for entry in entries)
+                combined["copied"] = float(np.mean([entry.get("copied", 0.0) for entry in entries]))
                 bests = [entry["best_of_n"] for entry in entries]
                 solved = float(np.mean([best["problems_solved"] for best in bests]))
                 combined["best_of_n"] = {
@@ -264,6 +286,8 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
         centre = float(np.mean(logs))
         bounds = t_interval(logs)
         low, high = bounds or (None, None)
+        copies_fail = [c.get("copies_fail", c) for c in same]
+        of_originals = _combine_comparisons([[c] for c in copies_fail]) if copies_fail != same else []
         combined.append(
             {
                 "first": key[0],
@@ -278,6 +302,7 @@ def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, An
                 "speedup_ratio_low": None if low is None else math.exp(low),
                 "speedup_ratio_high": None if high is None else math.exp(high),
                 "success_rate_difference": float(np.mean([c["success_rate_difference"] for c in same])),
+                **({"copies_fail": of_originals[0]} if of_originals else {}),
             }
         )
     return combined

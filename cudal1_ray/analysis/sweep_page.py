@@ -20,18 +20,16 @@ from cudal1_ray.analysis.run_data import SPLITS
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.analysis.sweep import summarise_sweep, write_sweep_summary
 from cudal1_ray.analysis.tables import (
+    fitting_table,
     format_interval,
     format_speedup,
     html_table,
     markdown_lines,
     markdown_table,
     print_table,
-    rich_table,
     split_name,
     stage_name,
 )
-
-_FULL_WIDTH = 114
 
 
 def present_sweep(folder: str | Path, console: Console) -> Path:
@@ -48,7 +46,7 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
     write_report_file(report / "table.md", sweep_markdown(summary))
     write_report_file(page, sweep_html(summary))
     title = f"Sweep {summary['folder']}, after {stage_name(summary['stage'])}: means over seeds"
-    print_table(console, rich_table(_as_stages(summary), compact=console.width < _FULL_WIDTH, title=title))
+    print_table(console, fitting_table(console, _as_stages(summary), title))
     if summary["comparisons"]:
         console.print(_tests(summary))
     for job, state in summary["unfinished"].items():

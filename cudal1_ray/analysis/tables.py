@@ -21,18 +21,18 @@ from cudal1_ray.wording import counted
 # Columns that tables are made to fit into: those of a terminal as it opens.
 LEAST_WIDTH = 80
 STAGE_NAMES = {
-    "untrained": "untrained",
+    "untrained": "starting policy",  # of a run with init_from another run trained it
     "sft": "supervised fine-tuning",
     "self_supervised": "self-supervised",
     "contrastive": "contrastive RL",
-    "untrained_with_exemplars": "untrained, with exemplars",
+    "untrained_with_exemplars": "starting policy, with exemplars",
     "sft_with_exemplars": "control: supervised fine-tuning, with the exemplars found since",
     "self_supervised_with_exemplars": "control: self-supervised, with the exemplars found since",
     "contrastive_without_exemplars": "contrastive RL, without exemplars",
 }
 SPLIT_NAMES = {"train": "train", "held_out": "held-out"}
 
-# (heading, key, whether it is a share, whether an interval belongs under it)
+# (heading, key, whether it is a share, whether an interval belongs under it). Copies have theirs where there are any.
 _COLUMNS = (
     ("mean", "mean", False, True),
     ("geometric mean", "geomean", False, True),
@@ -41,6 +41,7 @@ _COLUMNS = (
     ("p75", "p75", False, False),
     ("p25", "p25", False, False),
     ("success", "success_rate", True, True),
+    ("copies", "copied", True, False),
     ("> 1.01×", "above_1_01", True, False),
 )
 
@@ -112,6 +113,8 @@ def convention_text(summary: Mapping[str, Any]) -> str:
         if share > 0
     ]
     exemplars = f" Asked with exemplars in the prompt: {', '.join(labels)}; without: all others." if labels else ""
+    if _has_copies(summary):
+        exemplars += " Copies: accepted samples that equal such an exemplar; other columns count them like all others."
     text = f"{conventions['failure']} Small figures: {conventions['intervals']} {drawn}{warm}.{exemplars}"
     return f"{text} {degenerate_text(summary)}".rstrip()
 
@@ -119,6 +122,16 @@ def convention_text(summary: Mapping[str, Any]) -> str:
 def _range(values: Any) -> str:
     """Return a value, or the least and the largest of a list of them."""
     return f"{min(values)} to {max(values)}" if isinstance(values, list) else str(values)
+
+
+def _has_copies(summary: Mapping[str, Any]) -> bool:
+    return any(entry.get("copied", 0.0) > 0.0 for splits in summary["stages"].values() for entry in splits.values())
+
+
+def _columns(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, bool, bool]]:
+    """Return the columns that a table of a summary has."""
+    copies = _has_copies(summary) and not best_of_n
+    return [column for column in _COLUMNS if copies or column[1] != "copied"]
 
 
 def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
@@ -138,7 +151,7 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
             else:
                 count = f"{counted(entry['problems'], 'problem')}, {counted(entry['samples'], 'sample')}"
             cells = []
-            for _, key, share, interval in _COLUMNS:
+            for _, key, share, interval in _columns(summary, best_of_n):
                 text = format_share(entry[key]) if share else format_speedup(entry[key])
                 cells.append((text, format_interval(entry["intervals"].get(key), share) if interval else ""))
             lines.append((stage, split, count, cells))
@@ -148,7 +161,7 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
 def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = "") -> Table:
     """Return the table for a terminal; `best_of_n` takes the best verified sample of each problem.
 
-    It is 114 columns wide; `compact` leaves out the quartiles and all intervals but one, and fits into 80.
+    `compact` leaves out the quartiles and all intervals but one, and fits into 80 columns.
     """
     heading = title or ("Best verified sample of each problem" if best_of_n else "Speedup over all samples")
     caption = convention_text(summary)
@@ -161,9 +174,10 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
         pad_edge=False,
     )
     table.add_column("", no_wrap=not compact)  # a long name takes two lines before a figure is cut
-    columns = [i for i, column in enumerate(_COLUMNS) if not (compact and column[1] in ("p25", "p75"))]
+    of_summary = _columns(summary, best_of_n)
+    columns = [i for i, column in enumerate(of_summary) if not (compact and column[1] in ("p25", "p75"))]
     for i in columns:
-        name, key = _COLUMNS[i][:2]
+        name, key = of_summary[i][:2]
         table.add_column(_SHORT.get(key, name) if compact else name, justify="right", no_wrap=True)
     previous = None
     for stage, split, _, cells in _lines(summary, best_of_n):
@@ -173,10 +187,17 @@ def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: 
         figures = []
         for i in columns:
             value, interval = cells[i]
-            interval_text = interval if not compact or _COLUMNS[i][1] == "geomean" else ""
+            interval_text = interval if not compact or of_summary[i][1] == "geomean" else ""
             figures.append(f"{value}\n[dim]{interval_text}[/dim]" if interval_text else value)
         table.add_row(f"  {markup.escape(stage_name(stage))}", *figures)
     return table
+
+
+def fitting_table(console: Console, summary: Mapping[str, Any], title: str = "") -> Table:
+    """Return the whole table where the terminal is wide enough for it, otherwise the compact one."""
+    table = rich_table(summary, title=title)
+    fits = console.measure(table, options=console.options.update(max_width=10_000)).maximum <= console.width
+    return table if fits else rich_table(summary, compact=True, title=title)
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -188,7 +209,7 @@ def print_table(console: Console, table: Table) -> None:
 
 def markdown_table(summary: Mapping[str, Any], *, best_of_n: bool = False) -> str:
     """Return the table as Markdown, with the convention under it."""
-    headings = ["stage", "split", "over", *(heading for heading, *_ in _COLUMNS)]
+    headings = ["stage", "split", "over", *(heading for heading, *_ in _columns(summary, best_of_n))]
     rows = []
     for stage, split, count, cells in _lines(summary, best_of_n):
         figures = [f"{value} ({interval})" if interval else value for value, interval in cells]
@@ -213,12 +234,13 @@ def markdown_lines(
 
 def html_table(summary: Mapping[str, Any], *, best_of_n: bool = False, convention: bool = True) -> str:
     """Return the table as an HTML fragment (`<table class="results">`), with the convention under it."""
-    head = "".join(f"<th class=number>{escape(heading)}</th>" for heading, *_ in _COLUMNS)
+    columns = _columns(summary, best_of_n)
+    head = "".join(f"<th class=number>{escape(heading)}</th>" for heading, *_ in columns)
     body, previous = [], None
     for stage, split, count, cells in _lines(summary, best_of_n):
         if split != previous:
             name = escape(split_name(split))
-            body.append(f'<tr class="split"><th colspan="{len(_COLUMNS) + 1}">{name} problems</th></tr>')
+            body.append(f'<tr class="split"><th colspan="{len(columns) + 1}">{name} problems</th></tr>')
             previous = split
         figures = "".join(
             f'<td class="number">{escape(value)}<small>{escape(interval)}</small></td>' for value, interval in cells

@@ -13,10 +13,15 @@ from rich.console import Console
 from cudal1_ray.analysis.report import write_report
 from cudal1_ray.analysis.run_data import SPLITS, read_run
 from cudal1_ray.analysis.summary import summarise
-from cudal1_ray.analysis.tables import degenerate_text, format_speedup, print_table, rich_table, split_name, stage_name
+from cudal1_ray.analysis.tables import (
+    degenerate_text,
+    fitting_table,
+    format_speedup,
+    print_table,
+    split_name,
+    stage_name,
+)
 from cudal1_ray.wording import counted
-
-_FULL_WIDTH = 114
 
 
 def present(run_folder: str | Path, console: Console) -> Path:
@@ -58,7 +63,7 @@ def print_summary(run_folder: str | Path, console: Console) -> None:
     if not summary["stages"]:
         console.print(degenerate_text(summary) or "No stage of this run has been assessed yet.")
         return
-    print_table(console, rich_table(summary, compact=console.width < _FULL_WIDTH))
+    print_table(console, fitting_table(console, summary))
     for line in comparison_lines(summary):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
@@ -75,14 +80,20 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
         for row in summary["comparisons"]:
             if row["split"] != split:
                 continue
-            bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
-            lines.append(
+            line = (
                 f"{stage_name(row['second'])} against {stage_name(row['first'])}, "
-                f"{counted(row['problems'], f'{split_name(split)} problem')}: "
-                f"geometric mean times {format_speedup(row['speedup_ratio'])} ({bounds}), "
+                f"{counted(row['problems'], f'{split_name(split)} problem')}: geometric mean times {_ratio(row)}, "
                 f"success {100 * row['success_rate_difference']:+.0f} points"
             )
+            if "copies_fail" in row:
+                line += f"; times {_ratio(row['copies_fail'])} with copies as failures"
+            lines.append(line)
     return lines
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
+    return f"{format_speedup(row['speedup_ratio'])} ({bounds})"
 
 
 def _summary(folder: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cudal1_ray.analysis import (
 )
 from cudal1_ray.analysis.report import headline
 from cudal1_ray.analysis.tables import markdown_lines, print_table
-from cudal1_ray.analysis.terminal import closing_lines
+from cudal1_ray.analysis.terminal import closing_lines, comparison_lines
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
 
@@ -60,7 +60,7 @@ def test_print_summary_when_a_run_is_complete_prints_its_table(complete, tmp_pat
     print_summary(tmp_path, console)
     text = " ".join(console.export_text().split())
     on_train, on_held_out = (
-        text.index(f"contrastive RL against untrained, {split} problems: geometric mean times")
+        text.index(f"contrastive RL against starting policy, {split} problems: geometric mean times")
         for split in ("8 train", "4 held-out")
     )
     assert on_train < on_held_out and f"next: cudal1 samples {complete}" in text.replace("\n", " ")
@@ -78,6 +78,27 @@ def test_summary_when_prompts_held_exemplars_discloses_it(tmp_path):
     summary = summarise(read_run(tmp_path), QUICK)
     assert summary["conventions"]["asked_with_exemplars"] == {"sft/train": 0.0, "contrastive/train": 1.0}
     assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
+
+
+def test_summary_when_samples_are_copies_counts_them_and_compares_without_them(tmp_path):
+    def row(stage, index, speedup, copied):
+        place = {"stage": stage, "split": "train", "problem_id": f"p{index % 2}", "index": index // 2}
+        return place | {"status": "accepted" if speedup else "rejected", "speedup": speedup, "copied": copied}
+
+    before = [row("sft", i, 1.0 if i < 2 else 0.0, False) for i in range(4)]
+    after = [row("contrastive", i, 4.0 if i < 2 else 1.0, i < 2) for i in range(4)]
+    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in before + after))
+    summary = summarise(read_run(tmp_path), QUICK)
+    assert [summary["stages"][stage]["train"]["copied"] for stage in ("sft", "contrastive")] == [0.0, 0.5]
+    (change,) = summary["comparisons"]
+    # Of each problem one sample at 4x and one at 1x, against one at 1x and a failure, which counts as 0.1.
+    assert change["speedup_ratio"] == pytest.approx(2.0 / 0.1**0.5)
+    assert change["copies_fail"]["speedup_ratio"] == pytest.approx(1.0)
+    both = combine_seeds([summary, summary])
+    assert both["comparisons"][0]["copies_fail"]["speedup_ratio"] == pytest.approx(1.0)
+    assert "| copies |" in markdown_table(both) and "copies" not in markdown_table(both, best_of_n=True).split("\n")[0]
+    (line,) = comparison_lines(summary)
+    assert "; times 1.00 (" in line and line.endswith(" with copies as failures")
 
 
 def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that_did(complete):
