@@ -7,9 +7,9 @@ and `cudal1 assess` for the base model.
     python -m benchmarks.paper.run --runs runs/table --gpus 0 1 2 3 ...       as many runs side by side, a GPU each
 
 A finished arm is not run again, a broken one goes on from its last checkpoint. With `--minutes`, and at SIGTERM, a run
-under way ends with a checkpoint; `--minutes 0` starts none. `--pack` writes what the next machine needs: of finished
-runs their results, and their adapters where there is room, of others and of what they start from all that goes on. It
-may be written while another process of this command, with the same runs, is at work.
+under way ends with a checkpoint; `--minutes 0` starts none. `--pack` writes what the next machine needs, whenever an
+arm ends and at the end: of finished runs their results, and their adapters where there is room, of others and of what
+they start from all that goes on. Another process of this command, with the same runs, may be at work meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -95,8 +95,13 @@ class Table:
             return False
         return self._train(arm, seed, gpu) if self.arms[arm].stage else self._assess(arm, seed, gpu)
 
-    def run_all(self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str]) -> list[tuple[int, str]]:
+    def run_all(
+        self, pairs: Sequence[tuple[int, str]], gpus: Sequence[str], after_each: Callable[[], None] = lambda: None
+    ) -> list[tuple[int, str]]:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
+
+        Args:
+            after_each: called whenever an arm is done and others run or are left.
 
         An arm waits for the policy that it starts from, not for its assessment, and for another arm in the same folder.
         Of those that can begin, what others wait for comes first, then those whose policies learn, with exemplars
@@ -138,8 +143,21 @@ class Table:
                         pair, _ = running.pop(future)
                         if future.result():
                             left.remove(pair)
+                            if left:
+                                after_each()
             finally:
                 self.runner.stop()
+
+    def pack(self, pairs: Sequence[tuple[int, str]], out: Path, limit_mib: float, split_mib: float) -> Iterator[str]:
+        """Pack the runs into a folder: of arms that are not done, and of what they start from, all that goes on.
+
+        Raises:
+            UserError: the results do not fit.
+        """
+        left = [(seed, arm) for seed, arm in pairs if not is_done(self.folder(arm, seed), arm)]
+        whole_runs = {self.folder(arm, seed) for seed, arm in left}
+        whole_runs |= {self.folder(self.arms[arm].start, seed) for seed, arm in left if self.needs_start(arm, seed)}
+        return pack_runs(self.runner.folder, whole_runs, out, limit_mib, split_mib)
 
     def trained(self, arm: str, seed: int) -> bool:
         """Return whether the policy of an arm is there."""
@@ -223,7 +241,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--gpus", nargs="+", default=[""], metavar="GPU", help="as many runs at once, each with its GPU"
     )
     parser.add_argument("--unpack", type=Path, nargs="+", help="what another machine packed")
-    parser.add_argument("--pack", type=Path, help="write what the next machine needs into this folder")
+    parser.add_argument("--pack", type=Path, help="write into this folder what the next machine needs")
     parser.add_argument("--limit-mib", type=float, default=120.0, help="of what is packed (default: 120)")
     parser.add_argument("--split-mib", type=float, default=15.0, help="of one file (default: 15)")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of all runs")
@@ -242,19 +260,27 @@ def main() -> int:
     table = Table(runner, arguments.samples, arguments.problems, arms)
     pairs = todo(arguments.arms, arguments.seeds, arms)
     table.check({arm for _, arm in pairs})
+
+    def pack() -> None:
+        if arguments.pack:
+            for line in table.pack(pairs, arguments.pack, arguments.limit_mib, arguments.split_mib):
+                console.print(line, highlight=False)
+
+    def pack_meanwhile() -> None:
+        try:
+            pack()
+        except (UserError, OSError) as error:  # of a run under way a file may just be replaced
+            console.print(f"not packed yet: {error}", highlight=False, markup=False)
+
     end: BaseException | None = None
     try:
-        table.run_all(pairs, arguments.gpus)
+        table.run_all(pairs, arguments.gpus, pack_meanwhile)
     except (SystemExit, KeyboardInterrupt) as stop:
         end = stop  # the runs have ended, and what they have is packed
     left = [(seed, arm) for seed, arm in pairs if not is_done(table.folder(arm, seed), arm)]
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
-    if arguments.pack:
-        whole_runs = {table.folder(arm, seed) for seed, arm in left}
-        whole_runs |= {table.folder(arms[arm].start, seed) for seed, arm in left if table.needs_start(arm, seed)}
-        for line in pack_runs(arguments.runs, whole_runs, arguments.pack, arguments.limit_mib, arguments.split_mib):
-            console.print(line, highlight=False)
+    pack()
     done = len(pairs) - len(left)
     console.print(f"{done} of {len(pairs)} arms are done" + ("; the same command continues" if left else ""))
     if end is not None:

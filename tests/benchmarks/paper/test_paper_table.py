@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -270,10 +271,10 @@ def test_arm_when_the_policy_it_starts_from_is_still_assessed_begins(tmp_path, m
 def test_arms_when_others_wait_for_nothing_come_in_the_order_of_what_they_learn(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
-    end = ended_run(table)
+    end, done = ended_run(table), []
     monkeypatch.setattr(runner, "_process", lambda *words: started.append(words[0]) or end(*words))
     pairs = arms.todo(["base", "evolution", "grpo", "bucket"], [1], table.arms)
-    assert table.run_all(pairs, ["0"]) == []
+    assert table.run_all(pairs, ["0"], lambda: done.append(started[-1])) == [] and done == started[:4]
     assert [name.removeprefix("seed-1-") for name in started] == ["stage1", "bucket", "grpo", "evolution", "stage1"]
 
 
@@ -306,7 +307,9 @@ def test_shares_when_cores_are_divided_are_neighbours_or_all_where_there_are_too
 def test_table_when_it_is_stopped_packs_what_the_runs_have(tmp_path, monkeypatch, end):
     runs = write_table(tmp_path / "runs", {"stage1": 1.0}, (1,))
 
-    def run_all(*_):
+    def run_all(table, pairs, gpus, after_each):
+        after_each()
+        shutil.rmtree(tmp_path / "packed")  # what follows is packed at the end
         if end:
             raise end
 
