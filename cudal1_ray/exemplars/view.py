@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -24,6 +25,7 @@ class ProblemView:
     length, operations: int32[n], sketch: uint64[n]; `features` defines them.
     reason: int32[n], the number in `reason_sets` of the reasons for which a candidate was rejected.
     Of these four, one that is not given is all zeros: nothing is known of any code.
+    limit: faster exemplars are not shown.
     memo: room for what a strategy can extend as rows are appended. It must hold nothing that a fresh pass
     over the view would not give, so that a strategy remains a pure function of the view.
     The arrays are read-only and are not changed by later insertions.
@@ -40,6 +42,7 @@ class ProblemView:
     sketch: np.ndarray = _NOT_GIVEN
     reason: np.ndarray = _NOT_GIVEN
     reason_sets: Sequence[tuple[str, ...]] = ((),)
+    limit: float = math.inf
 
     def __post_init__(self) -> None:
         if not isinstance(self.parents, ParentLists):
@@ -57,22 +60,27 @@ class ProblemView:
         return cast(ParentLists, self.parents)
 
     def accepted(self) -> np.ndarray:
-        """Return int64[m]: positions of the accepted exemplars (speedup above 0), in order of insertion."""
-        return np.flatnonzero(self.speedup > 0.0)
+        """Return int64[m]: positions of the accepted exemplars that may be shown, in order of insertion."""
+        return np.flatnonzero(self.may_be_shown)
 
-    def fastest(self, limit: int = 0) -> np.ndarray:
+    @property
+    def may_be_shown(self) -> np.ndarray:
+        """Return bool[n]: whether an exemplar is accepted (speedup above 0) and no faster than the limit."""
+        return (self.speedup > 0.0) & (self.speedup <= self.limit)
+
+    def fastest(self, count: int = 0) -> np.ndarray:
         """Return int64[m]: positions of the accepted exemplars from fast to slow, the earlier of equals first.
 
         Args:
-            limit: most exemplars, the fastest ones, when it is above 0.
+            count: most exemplars, the fastest ones, when it is above 0.
         """
         positions = self.accepted()
         speedup = self.speedup[positions]
-        if 0 < limit < len(positions):
-            near = speedup >= np.partition(speedup, -limit)[-limit]
+        if 0 < count < len(positions):
+            near = speedup >= np.partition(speedup, -count)[-count]
             positions, speedup = positions[near], speedup[near]
         ranked = positions[np.argsort(-speedup, kind="stable")]
-        return ranked[:limit] if limit > 0 else ranked
+        return ranked[:count] if count > 0 else ranked
 
 
 @dataclass(frozen=True)

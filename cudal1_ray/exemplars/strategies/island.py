@@ -38,7 +38,11 @@ def island(view: ProblemView, count: int, rng: np.random.Generator, config: Exem
     Sources: FunSearch (Romera-Paredes et al., Nature 2024, islands and resets); CUDA-L1 (arXiv 2507.14111);
     OpenEvolve (migration of the best along a ring).
     """
-    populations = [np.asarray(members) for members in settle(view, config).members if members]
+    shown, islands = (
+        view.may_be_shown,
+        (np.asarray(members, dtype=np.int64) for members in settle(view, config).members),
+    )
+    populations = [members[shown[members]] for members in islands if shown[members].any()]
     if not populations:
         return Draw()
     members = populations[rng.integers(len(populations))]

@@ -279,6 +279,17 @@ def test_selection_when_a_problem_has_no_exemplar_is_empty(buffer):
         assert selection.exemplars == () and selection.probabilities == ()
 
 
+@pytest.mark.parametrize("name", sorted(set(BUNDLED) - {"none"}))
+def test_selection_when_there_is_headroom_takes_only_what_is_so_much_slower_than_the_fastest(buffer, name):
+    for headroom, shown in [(1.0, {1.0, 2.0, 3.0}), (1.5, {1.0, 2.0}), (1.6, {1.0}), (3.1, set())]:
+        config = ExemplarsConfig(strategy=name, headroom=headroom, failures=0)
+        draws = [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(40)]
+        speedups = {exemplar.speedup for draw in draws for exemplar in draw.exemplars}
+        assert speedups <= shown and bool(speedups) == bool(shown), headroom
+        if headroom == 1.6:
+            assert all(draw.probabilities == (1.0,) for draw in draws)
+
+
 @pytest.mark.parametrize("name", sorted(BUNDLED))
 def test_prepare_when_called_changes_no_draw(buffer, name):
     config = ExemplarsConfig(strategy=name)
@@ -309,6 +320,7 @@ def test_strategy_when_registered_is_selectable_and_its_name_unique(buffer):
     [
         ("strategy", "buckets"),
         ("count", -1),
+        ("headroom", 0.9),
         ("order", "sideways"),
         ("bucket_width", 0.0),
         ("tau", -1.0),
