@@ -46,7 +46,12 @@ ARMS = {
     arm.name: arm
     for arm in (
         Arm("base", "base model, zero-shot", stage="", every_seed=False),
-        Arm("evolution", "evolutionary, fixed weights", settings=("exemplars=bucket", "contrastive.learning_rate=0")),
+        Arm(
+            "evolution",
+            "evolutionary, fixed weights",
+            # What does not learn can only build on the fastest.
+            settings=("exemplars=bucket", "exemplars.headroom=1", "contrastive.learning_rate=0"),
+        ),
         Arm("stage1", "stage 1", stage="sft"),
         Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1"),
         # As many samples on top as stage 3 has, so that what follows differs in how it learns, not in how much it sees.

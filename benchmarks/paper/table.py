@@ -166,6 +166,14 @@ def _conditions(result: dict[str, Any]) -> list[str]:
             if corpus := settings["prompting"].get("related_from"):
                 line += f" Every prompt shows kernels of related training problems from {corpus}, the base model's too."
             lines[line] = None
+    for label, headroom in dict.fromkeys(
+        (arm["label"], record["settings"]["exemplars"].get("headroom", 1.0))
+        for name, arm in result["arms"].items()
+        for record in arm["seeds"].values()
+        if ARMS[name].shows_exemplars
+    ):
+        if headroom > 1.0:
+            lines[f"{label}: no prompt shows an exemplar within {headroom:g} times of the fastest known."] = None
     return list(lines)
 
 
