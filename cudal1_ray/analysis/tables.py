@@ -32,7 +32,7 @@ STAGE_NAMES = {
 }
 SPLIT_NAMES = {"train": "train", "held_out": "held-out"}
 
-# (heading, key, whether it is a share, whether an interval belongs under it). Copies have theirs where there are any.
+# (heading, key, whether it is a share, whether an interval belongs under it). Copies have a column if there are any.
 _COLUMNS = (
     ("mean", "mean", False, True),
     ("geometric mean", "geomean", False, True),
