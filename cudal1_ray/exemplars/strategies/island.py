@@ -38,11 +38,8 @@ def island(view: ProblemView, count: int, rng: np.random.Generator, config: Exem
     Sources: FunSearch (Romera-Paredes et al., Nature 2024, islands and resets); CUDA-L1 (arXiv 2507.14111);
     OpenEvolve (migration of the best along a ring).
     """
-    shown, islands = (
-        view.may_be_shown,
-        (np.asarray(members, dtype=np.int64) for members in settle(view, config).members),
-    )
-    populations = [members[shown[members]] for members in islands if shown[members].any()]
+    visible, islands = view.may_be_shown, (np.asarray(group, dtype=np.int64) for group in settle(view, config).members)
+    populations = [members[visible[members]] for members in islands if visible[members].any()]
     if not populations:
         return Draw()
     members = populations[rng.integers(len(populations))]
