@@ -59,7 +59,7 @@ class Learner(FleetMember):
 
 settings = ["plugins=[my_additions,page_additions]", "exemplars.strategy=oldest", "algorithm.name=centred_twice"]
 settings += ["rewards.kind=half", "problems.source=pairs", "problems.path=pairs.txt"]
-settings += ["evaluation.against=my_baseline.py"]
+settings += ["evaluation.against=my_baseline.py", "exemplars.headroom=1"]
 config = load_config([*settings, "cluster.object_store_mib=80"])
 connect(config.cluster)
 options = actor_options(config.cluster.exemplars)
