@@ -154,10 +154,14 @@ class Table:
         Raises:
             UserError: the results do not fit.
         """
-        left = [(seed, arm) for seed, arm in pairs if not is_done(self.folder(arm, seed), arm)]
+        left = self.left(pairs)
         whole_runs = {self.folder(arm, seed) for seed, arm in left}
         whole_runs |= {self.folder(self.arms[arm].start, seed) for seed, arm in left if self.needs_start(arm, seed)}
         return pack_runs(self.runner.folder, whole_runs, out, limit_mib, split_mib)
+
+    def left(self, pairs: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return the (seed, arm) that are not done."""
+        return [(seed, arm) for seed, arm in pairs if not is_done(self.folder(arm, seed), arm)]
 
     def trained(self, arm: str, seed: int) -> bool:
         """Return whether the policy of an arm is there."""
@@ -277,7 +281,7 @@ def main() -> int:
         table.run_all(pairs, arguments.gpus, pack_meanwhile)
     except (SystemExit, KeyboardInterrupt) as stop:
         end = stop  # the runs have ended, and what they have is packed
-    left = [(seed, arm) for seed, arm in pairs if not is_done(table.folder(arm, seed), arm)]
+    left = table.left(pairs)
     for name, reason in runner.failed.items():
         console.print(f"failed: {name} ({reason})", highlight=False, markup=False)
     pack()

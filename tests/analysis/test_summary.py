@@ -21,7 +21,7 @@ from cudal1_ray.analysis import (
     write_summary,
 )
 from cudal1_ray.analysis.report import headline
-from cudal1_ray.analysis.tables import markdown_lines, print_table
+from cudal1_ray.analysis.tables import fitting_table, markdown_lines, print_table
 from cudal1_ray.analysis.terminal import closing_lines, comparison_lines
 
 QUICK = AnalysisConfig(bootstrap_draws=200)
@@ -118,6 +118,18 @@ def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figur
     console = Console(width=80, record=True, file=open(tmp_path / "out", "w"))
     console.print(rich_table(summary, compact=True))
     assert "…" not in console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 114, 140, 200])
+def test_fitting_table_when_names_are_long_cuts_no_figure_at_any_width(complete, tmp_path, width):
+    from rich.console import Console
+
+    summary = summarise(read_run(complete), QUICK)
+    summary["stages"]["self_supervised_with_exemplars"] = summary["stages"]["contrastive"]
+    console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
+    print_table(console, fitting_table(console, summary))
+    text = console.export_text()
+    assert "…" not in text and ("p75" in text) == (width == 200)
 
 
 @pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True), (40, True)])
