@@ -221,6 +221,10 @@ class LearnerGroup:
         """Continue from a checkpoint; see `Learner.load_checkpoint`."""
         self._all("load_checkpoint", str(folder.resolve()), weights)
 
+    def load_first_weights(self, adapter: Path | None) -> None:
+        """Replace the weights by those of a start from an adapter, or from the base policy alone."""
+        self._all("load_first_weights", "" if adapter is None else str(adapter.resolve()))
+
     def save_adapter(self, folder: Path) -> None:
         """Write the adapters in PEFT's format; nothing where all weights train."""
         self._all("save_adapter", str(folder.resolve()))

@@ -106,29 +106,28 @@ def load_adapter(folder: str | Path) -> dict[str, Tensor]:
         raise UserError(f"{file}: cannot be read as an adapter's weights ({error})") from None
 
 
-def put_adapter(model: nn.Module, folder: str | Path) -> None:
-    """Copy the adapter in `folder` into the adapted layers of `model`; layers that it leaves out keep theirs.
+def adapter_parameters(model: nn.Module, folder: str | Path) -> dict[str, Tensor]:
+    """Read the adapter in `folder`, by the names of the parameters of `model` that its tensors belong to.
 
     Raises:
         UserError: a tensor belongs to no adapted layer, or has another shape than that layer's.
     """
-    import torch
-
-    modules = dict(model.named_modules())
-    ours = {theirs: name for name, theirs in SUFFIXES.items()}
-    for name, tensor in load_adapter(folder).items():
-        suffix = next((suffix for suffix in ours if name.endswith(suffix)), "")
-        module = modules.get(name.removeprefix(PREFIX).removesuffix(suffix)) if suffix else None
-        target = getattr(module, ours[suffix], None) if module is not None else None
-        if target is None:
-            raise UserError(f"policy.adapter={folder}: {name} belongs to no linear layer of this policy's blocks")
-        if target.shape != tensor.shape:
+    parameters = dict(model.named_parameters())
+    ours = {theirs: "." + name for name, theirs in SUFFIXES.items()}
+    weights = {}
+    for theirs, tensor in load_adapter(folder).items():
+        suffix = next((suffix for suffix in ours if theirs.endswith(suffix)), "")
+        name = theirs.removeprefix(PREFIX).removesuffix(suffix) + ours.get(suffix, "")
+        if not suffix or name not in parameters:
+            raise UserError(f"policy.adapter={folder}: {theirs} belongs to no linear layer of this policy's blocks")
+        shape = getattr(parameters[name], "ds_shape", parameters[name].shape)  # ZeRO-3 leaves a shard of it
+        if shape != tensor.shape:
             raise UserError(
-                f"policy.adapter={folder}: {name} is {list(tensor.shape)}, the policy's is {list(target.shape)}; "
+                f"policy.adapter={folder}: {theirs} is {list(tensor.shape)}, the policy's is {list(shape)}; "
                 "policy.lora_rank and policy.path must be those that it was trained with"
             )
-        with torch.no_grad():
-            target.copy_(tensor)
+        weights[name] = tensor
+    return weights
 
 
 def with_adapter_shape(policy: PolicyConfig, folder: str | Path) -> PolicyConfig:

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -45,7 +46,7 @@ from cudal1_ray.learning.policy_loss import TokenBatch, policy_loss
 from cudal1_ray.learning.reference import ReferencePolicy
 from cudal1_ray.learning.schedule import LearningRateSchedule
 from cudal1_ray.learning.types import TrainingSequence
-from cudal1_ray.learning.weights import build_module, gather_adapter, gather_weights
+from cudal1_ray.learning.weights import build_module, gather_adapter, gather_weights, put_first_weights
 from cudal1_ray.rollout.types import AdapterShape
 
 _log = logging.getLogger("cudal1.learner")
@@ -90,14 +91,13 @@ class Learner:
         config.validate()
         self.config, self.rank, self.world_size = config, rank, world_size
         self.adapter = AdapterShape(policy.lora_rank, policy.lora_alpha) if policy.lora_rank else None
-        self._base = policy.path or model_path
+        self._policy, self._model_path = policy, model_path
         self.device = torch.device(choose_device(config))
         start_process_group(self.device.type, rank, world_size, rendezvous, config.collective_timeout_s)
         bfloat16 = policy.dtype == "bfloat16"
         settings = deepspeed_config(config, bfloat16, self.device.type)
-        self.attention = choose_attention(
-            policy.attention, self.device.type, half=bfloat16 or config.autocast, packing=config.packing
-        )
+        half = bfloat16 or config.autocast
+        self.attention = choose_attention(policy.attention, self.device.type, half=half, packing=config.packing)
         torch.manual_seed(seed)
         self.tokenizer = load_tokenizer(model_path)
         module = build_module(config, policy, model_path, settings, seed, self.attention)
@@ -112,7 +112,6 @@ class Learner:
         self._step = 0  # optimiser steps of this stage
         self._skipped_in_a_row = 0
         self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
-        self._bfloat16 = bfloat16
         _log.info("rank %d of %d: %s", rank, world_size, ", ".join(self.describe().values()))
 
     def describe(self) -> dict[str, str]:
@@ -121,7 +120,7 @@ class Learner:
         fp32 = "fp32 weights" + (", products in bfloat16" if config.autocast else "")
         return {
             "device": self.device.type,
-            "precision": "bfloat16 weights beside fp32 ones" if self._bfloat16 else fp32,
+            "precision": "bfloat16 weights beside fp32 ones" if self._policy.dtype == "bfloat16" else fp32,
             "shards": f"ZeRO {config.zero_stage}",
             "rows": f"{'packed' if config.packing else 'padded'} rows of {config.tokens_per_micro_batch} tokens",
             "attention": f"attention {describe_attention(self.attention)}",
@@ -219,7 +218,9 @@ class Learner:
         old = self._score(sequences, precise=False) if steps > 1 else None
         reference = None
         if algorithm.kl_coef > 0:
-            with self._reference_policy().in_place():
+            if self._reference is None:
+                raise UserError("algorithm.kl_coef is above 0, but there is no reference: call set_reference_policy")
+            with self._reference.in_place():
                 reference = self._score(sequences, precise=False)
         for batch in (part for _ in epochs for part in minibatches(groups, algorithm.minibatches, self._generator)):
             chosen = [sequences[i] for i in batch]
@@ -263,7 +264,7 @@ class Learner:
             return
         weights = dict(self.adapter_weights())
         if self.rank == 0:
-            save_adapter(folder, weights, self.adapter, self._base)
+            save_adapter(folder, weights, self.adapter, self._policy.path or self._model_path)
 
     def save_policy(self, folder: str | Path) -> None:
         """Write the policy as a Hugging Face folder, adapters merged, from rank 0."""
@@ -288,10 +289,9 @@ class Learner:
         Raises:
             UserError: when there is none, or it was made with another number of ranks or another ZeRO stage.
         """
-        folder = Path(folder)
         if weights:
-            state = learner_state.load(self._engine, folder, self.rank, self.world_size, self._generator)
-        elif not (state := learner_state.load_own(folder, self.rank, self._generator)):
+            state = learner_state.load(self._engine, Path(folder), self.rank, self.world_size, self._generator)
+        elif not (state := learner_state.load_own(Path(folder), self.rank, self._generator)):
             return
         stage = state["stage"]
         self._schedule, self._temperature = LearningRateSchedule(**stage["schedule"]), stage["temperature"]
@@ -299,6 +299,11 @@ class Learner:
         saved = state["reference"]
         fits = saved is not None and state["shape"]["world_size"] == self.world_size
         self._reference = ReferencePolicy(self._engine, saved) if fits else None
+
+    def load_first_weights(self, adapter: str = "") -> None:
+        """Replace the weights by those that a learner starts with, from the adapter in this folder or without one."""
+        policy = replace(self._policy, adapter=adapter)
+        put_first_weights(self._engine, self.model, policy, self._model_path, self.rank)
 
     def _policy_loss_of(
         self,
@@ -385,11 +390,6 @@ class Learner:
 
     def _collate(self, sequences: Sequence[TrainingSequence], share: Share) -> MicroBatch:
         return collate(sequences, share, self.config.packing, self._pad).to(self.device)
-
-    def _reference_policy(self) -> ReferencePolicy:
-        if self._reference is None:
-            raise UserError("algorithm.kl_coef is above 0, but no reference policy was set: call set_reference_policy")
-        return self._reference
 
     def _finish(
         self, metrics: dict[str, float], sequences: Sequence[TrainingSequence], started: float

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from cudal1_ray.learning.adapter_files import peft_name, put_adapter
+from cudal1_ray.learning.adapter_files import adapter_parameters, peft_name
 from cudal1_ray.learning.config import LearnerConfig, PolicyConfig
 from cudal1_ray.learning.lora import LoraLinear, add_adapters, freeze_all_but_adapters, is_adapter, merged
 from cudal1_ray.learning.policy import load_policy
@@ -50,7 +50,8 @@ def build_module(
         add_adapters(decoder, policy.lora_rank, policy.lora_alpha, seed)
         freeze_all_but_adapters(model)
         if policy.adapter:
-            put_adapter(model, policy.adapter)
+            for name, tensor in adapter_parameters(model, policy.adapter).items():
+                model.get_parameter(name).data.copy_(tensor)
     if policy.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if config.compile:
@@ -59,6 +60,38 @@ def build_module(
         for block in blocks or [decoder]:
             block.compile(dynamic=True)
     return PolicyModule(model, config.logit_chunk_tokens, config.autocast, config.compile)
+
+
+def put_first_weights(engine: Any, model: PreTrainedModel, policy: PolicyConfig, model_path: str, rank: int) -> None:
+    """Put the weights that train with which a learner starts into a model that DeepSpeed has wrapped, and into the fp32
+    copies that its optimiser has. Every rank must call it; rank 0 reads them for all.
+
+    Raises:
+        UserError: as `build_module` does.
+    """
+    weights = _first_weights(model, policy, model_path) if rank == 0 else {}
+    engine.empty_partition_cache()
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        with torch.no_grad(), _gathered([parameter], modifier_rank=0):
+            if name in weights:
+                parameter.copy_(weights[name])
+            if not hasattr(parameter, "ds_id"):
+                torch.distributed.broadcast(parameter.data, src=0)
+    if hasattr(engine.optimizer, "refresh_fp32_params"):
+        engine.optimizer.refresh_fp32_params()
+
+
+def _first_weights(model: PreTrainedModel, policy: PolicyConfig, model_path: str) -> dict[str, Tensor]:
+    """Return the weights that train with which a learner starts, by the names of the parameters of `model`; of a fresh
+    adapter B alone, which is zero, so that A makes no difference.
+    """
+    if policy.lora_rank == 0:
+        return dict(load_policy(policy, model_path).named_parameters())
+    parameters = {name: p for name, p in model.named_parameters() if name.endswith(".lora_b")}
+    fresh = {name: torch.zeros(getattr(p, "ds_shape", p.shape)) for name, p in parameters.items()}
+    return fresh | (adapter_parameters(model, policy.adapter) if policy.adapter else {})
 
 
 def _restore_buffers(model: PreTrainedModel) -> None:
@@ -161,9 +194,10 @@ def _buckets(names: list[str], model: PreTrainedModel) -> Iterator[list[str]]:
         yield bucket
 
 
-def _gathered(parameters: list[nn.Parameter]) -> AbstractContextManager[Any]:
+def _gathered(parameters: list[nn.Parameter], modifier_rank: int | None = None) -> AbstractContextManager[Any]:
+    """Return a context in which parameters are whole on every rank; of what changes, that of `modifier_rank` stays."""
     if not any(hasattr(p, "ds_id") for p in parameters):
         return nullcontext()
     import deepspeed
 
-    return deepspeed.zero.GatheredParameters(parameters, modifier_rank=None)
+    return deepspeed.zero.GatheredParameters(parameters, modifier_rank=modifier_rank)

@@ -10,7 +10,7 @@ from learning_samples import SHAPE, some_sequences
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import PolicyConfig
-from cudal1_ray.learning.adapter_files import CONFIG, load_adapter, read_shape, with_adapter_shape
+from cudal1_ray.learning.adapter_files import CONFIG, load_adapter, read_shape, save_adapter, with_adapter_shape
 from cudal1_ray.rollout import AdapterShape
 
 
@@ -75,6 +75,44 @@ def test_learner_when_started_from_an_adapter_is_the_one_that_wrote_it(trained, 
     again = make_learner(policy_adapter=str(folder / "adapter"), policy_lora_rank=4, policy_lora_alpha=12.0)
     assert again.score(some_sequences(4)) == learner.score(some_sequences(4))
     assert dict(again.adapter_weights()).keys() == load_adapter(folder / "adapter").keys()
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "dtype"), [(0, "float32"), (0, "bfloat16"), (2, "bfloat16"), (3, "float32"), (3, "bfloat16")]
+)
+@pytest.mark.parametrize("kind", ["adapter", "fresh_adapter", "all_weights"])
+def test_learner_when_it_takes_first_weights_goes_on_as_one_that_starts_with_them(
+    trained, make_learner, zero_stage, dtype, kind
+):
+    adapter = str(trained[1] / "adapter") if kind == "adapter" else ""
+    fields = {"zero_stage": zero_stage, "policy_dtype": dtype}
+    if kind != "all_weights":
+        fields |= {"policy_lora_rank": 4, "policy_lora_alpha": 12.0}
+    learner, fresh = make_learner(**fields), make_learner(policy_adapter=adapter, **fields)
+    before, sequences = fresh.score(some_sequences(4)), some_sequences(5, seed=4)
+    learner.start_stage(2e-2)
+    learner.train_sft(some_sequences(4))
+    assert learner.score(some_sequences(4)) != before
+    learner.load_first_weights(adapter)
+    assert learner.score(some_sequences(4)) == before
+    if kind == "fresh_adapter":  # A makes no difference until B has moved
+        return
+    for each in (learner, fresh):
+        each.start_stage(2e-2)
+        each.train_sft(sequences)
+    assert learner.score(sequences) == fresh.score(sequences)
+
+
+def test_adapter_when_it_leaves_out_layers_leaves_nothing_of_another_in_them(trained, make_learner, tmp_path):
+    fields = {"policy_lora_rank": 4, "policy_lora_alpha": 12.0}
+    weights = load_adapter(trained[1] / "adapter")
+    save_adapter(tmp_path, {k: v for k, v in weights.items() if ".q_proj." in k}, AdapterShape(4, 12.0), "")
+    learner = make_learner(policy_adapter=str(trained[1] / "adapter"), **fields)
+    learner.load_first_weights(str(tmp_path))
+    started = make_learner(policy_adapter=str(tmp_path), **fields)
+    assert learner.score(some_sequences(4)) == started.score(some_sequences(4))
+    with pytest.raises(UserError, match=r"the policy's is \[2, \d+\]"):
+        make_learner(policy_lora_rank=2, zero_stage=3).load_first_weights(str(tmp_path))
 
 
 def test_adapter_when_of_another_shape_is_refused_with_both_values(trained, make_learner, tmp_path):

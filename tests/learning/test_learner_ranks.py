@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ for name, (policy, learner) in json.loads(sys.argv[2]).items():
     before = learner.train_sft(some_sequences(5, seed=4))["loss"]
     learner.load_checkpoint(f"{out}/{name}/checkpoint")
     result["resumed"] = learner.train_sft(some_sequences(5, seed=4))["loss"] == before
+    learner.save_adapter(f"{out}/{name}/adapter")
+    torch.distributed.barrier()
+    score = learner.score(some_sequences(5))
+    for adapter in ("", f"{out}/{name}/adapter") if policy.get("lora_rank") else ("",):
+        learner.load_first_weights(adapter)
+        result[f"first{adapter and '_of_adapter'}"] = learner.score(some_sequences(5))
+    result["left"] = score
     torch.save(result, f"{out}/{name}/rank-{rank}.pt")
 sys.stderr.flush()
 os._exit(0)  # a thread of Gloo's that drops its last work while Python ends aborts the process, once in seven times
@@ -106,6 +114,11 @@ def test_ranks_when_there_are_two_compute_what_one_does(results, make_learner, w
         for key, value in alone[part].items():
             if "per_s" not in key:
                 assert first[part][key] == second[part][key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+    fresh = torch.tensor([*chain(*make_learner().score(some_sequences(5)))])
+    torch.testing.assert_close(torch.tensor([*chain(*first["first"])]), fresh, rtol=0, atol=1e-5)
+    assert first["first"] == second["first"] and first["left"] != first["first"]
+    if lora_rank:
+        assert first["first_of_adapter"] == second["first_of_adapter"] == first["left"]
     atol = 1e-3 if lora_rank else 1e-4  # of steps of 1e-2; an adapter is a product, in which rounding grows
     for name, weight in alone["weights"].items():
         torch.testing.assert_close(first["weights"][name], weight, rtol=0, atol=atol, msg=name)
