@@ -24,7 +24,7 @@ from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
 from cudal1_ray.source.anonymous import same_except_names
-from cudal1_ray.training.assessment import WITH_EXEMPLARS, WITHOUT_EXEMPLARS
+from cudal1_ray.training.assessment import CONTROLS, WITHOUT_EXEMPLARS
 from cudal1_ray.training.policy_assessment import BASE, FILE
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -133,7 +133,7 @@ def _assessment_rows(run: ArmRun) -> tuple[list[dict[str, Any]], list[dict[str, 
     rows = list(read_json_lines(run.folder / "assessments.jsonl"))
     without = [row | {"exemplars": False} for row in rows if row["stage"] == stage + WITHOUT_EXEMPLARS]
     own = [row | {"exemplars": bool(without) and row["split"] == "train"} for row in rows if row["stage"] == stage]
-    control = [row for row in rows if row["stage"].endswith(WITH_EXEMPLARS)]
+    control = [row for row in rows if row["stage"] in CONTROLS]
     return [*without, *own], control
 
 

@@ -26,6 +26,7 @@ STAGES = (
     "self_supervised",
     "sft_with_exemplars",
     "self_supervised_with_exemplars",
+    "start_with_exemplars",
     "contrastive_without_exemplars",
     "contrastive",
 )

@@ -28,6 +28,7 @@ STAGE_NAMES = {
     "untrained_with_exemplars": "starting policy, with exemplars",
     "sft_with_exemplars": "control: supervised fine-tuning, with the exemplars found since",
     "self_supervised_with_exemplars": "control: self-supervised, with the exemplars found since",
+    "start_with_exemplars": "control: starting policy, with the exemplars found since",
     "contrastive_without_exemplars": "contrastive RL, without exemplars",
 }
 SPLIT_NAMES = {"train": "train", "held_out": "held-out"}

@@ -63,7 +63,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     config.assessment.samples_per_problem = count = request.samples or config.assessment.samples_per_problem
     config.assessment.problems = request.problems
     config.assessment.enabled = True  # whatever the run had: its engines are started
-    beginnings = dict(find_policy(folder, policy) for policy in request.policies)
+    beginnings = dict(find_policy(config, folder, policy) for policy in request.policies)
     problems = load_problems(config.problems)
     chosen: list[Problem] = []
     for split in request.splits:

@@ -8,11 +8,9 @@ assessments_during.jsonl, one row of figures each, and to TensorBoard.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cudal1_ray.analysis.statistics import geometric_mean
@@ -23,8 +21,8 @@ from cudal1_ray.files import JsonLines, read_json_lines
 from cudal1_ray.problems import Problem
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore
-from cudal1_ray.training.preparation import origin_of
+from cudal1_ray.training.checkpoints import CheckpointStore, read_state
+from cudal1_ray.training.preparation import Beginning, beginning_from, first_beginning
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import EvaluatedSample
@@ -34,8 +32,10 @@ from cudal1_ray.training.stages.contrastive import contrastive_prompts
 SCOPE = "assessment"
 UNTRAINED = "untrained"
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
+# Stands in a control's name for what the run began with, where that is no checkpoint of an earlier stage.
+START = "start"
 # Names of a control's rows.
-CONTROLS = frozenset({f"sft{WITH_EXEMPLARS}", f"self_supervised{WITH_EXEMPLARS}"})
+CONTROLS = frozenset(stage + WITH_EXEMPLARS for stage in ("sft", "self_supervised", START))
 # Values of p in fast_p, the share of samples that are right and faster than p (KernelBench, arXiv 2502.10517).
 FASTER = (1.0, 1.2)
 
@@ -79,28 +79,35 @@ def assess_control(session: Session) -> None:
     """Assess the policy that the contrastive stage started from with the exemplars that are there now, on the training
     problems. The learner and the engines hold that policy afterwards: for the end of a run.
 
-    Does nothing where none is missing; logs a note where the run no longer has the weights, as after `cudal1 unpack`.
+    Does nothing where none is missing; logs a note where the weights are not there any more or fit no learner.
     """
-    config, lines = session.config, JsonLines(session.run.assessments)
-    start = start_of_missing_control(config, session.run)
-    if start is None:
+    if not _is_control_missing(session.config, session.run):
         return
-    stage, train = start.stage + WITH_EXEMPLARS, problems_of_table(session, session.train_problems)
-    if reason := _obstacle(config, start):
-        policy = start.path.name if start.path.parent == session.run.checkpoints else str(start.path)
-        words = ["cudal1", "assess", str(session.run.path), "--policy", policy]
-        again = shlex.join([*words, "--split", "train", "--with-exemplars"])
-        session.progress.note(
-            f"no control: the weights of {start.path} cannot be loaded ({reason}); `{again}` asks that policy"
-        )
+    try:
+        start = start_of_contrastive(session.config, session.run)
+    except UserError as error:
+        session.progress.note(f"no control: {error}")
         return
     session.progress.stage("assess the control", 1)
-    session.crew.learner.load(start.learner)
+    learner, stage = session.crew.learner, name_of_control(start)
+    if start.whole:
+        learner.load(start.checkpoint.learner)
+    else:
+        learner.load_first_weights(start.adapter)
     session.publish()
-    samples = sample(session, train, True, stage)
+    samples = sample(session, problems_of_table(session, session.train_problems), True, stage)
+    lines = JsonLines(session.run.assessments)
     lines.keep([*lines, *sample_rows(session, stage, samples)])
     accepted = sum(j.verdict.accepted for j in samples)
     session.progress.advance("assess the control", f"{accepted}/{len(samples)} accepted")
+
+
+def name_of_control(start: Beginning) -> str:
+    """Return the name of a control's rows, by the stage that trained its policy. A policy of another run's contrastive
+    stage is named as the base policy and an adapter are: `START`.
+    """
+    stage = start.checkpoint.stage if start.checkpoint is not None else START
+    return (START if stage == "contrastive" else stage) + WITH_EXEMPLARS
 
 
 def lacks_control(stages: Iterable[str]) -> bool:
@@ -110,41 +117,47 @@ def lacks_control(stages: Iterable[str]) -> bool:
     return f"contrastive{WITHOUT_EXEMPLARS}" in stages and CONTROLS.isdisjoint(stages)
 
 
+def _is_control_missing(config: Config, run: RunFolder) -> bool:
+    """Return whether a run's control is asked for and missing. A policy that does not learn is its own control."""
+    settings, stages = config.assessment, {row["stage"] for row in read_json_lines(run.assessments)}
+    return settings.enabled and settings.control and config.contrastive.learning_rate > 0 and lacks_control(stages)
+
+
 def is_control_due(config: Config, run: RunFolder) -> bool:
     """Return whether a run's control is missing and can be made, by its files alone."""
-    start = start_of_missing_control(config, run)
-    return start is not None and not _obstacle(config, start)
+    if not _is_control_missing(config, run):
+        return False
+    try:
+        start_of_contrastive(config, run)
+    except UserError:
+        return False
+    return True
 
 
-def start_of_missing_control(config: Config, run: RunFolder) -> Checkpoint | None:
-    """Return the checkpoint that the contrastive stage started from, where its control is asked for and missing."""
-    settings, stages = config.assessment, {row["stage"] for row in read_json_lines(run.assessments)}
-    if settings.enabled and settings.control and lacks_control(stages):
-        return start_of_contrastive(config, run)
-    return None
+def start_of_contrastive(config: Config, run: RunFolder) -> Beginning:
+    """Return where the learner takes the weights from that the contrastive stage started from: a checkpoint of this
+    run or of the one in `init_from`, an adapter, or the base policy.
 
-
-def _obstacle(config: Config, start: Checkpoint) -> str:
-    """Return why the learner cannot load the checkpoint's weights; empty when it can."""
-    from cudal1_ray.learning import learner_state
-
-    return learner_state.obstacle(start.learner, config.cluster.learner.count, config.learner.zero_stage)
-
-
-def start_of_contrastive(config: Config, run: RunFolder) -> Checkpoint | None:
-    """Return the checkpoint that the contrastive stage started from: of this run, or of the one in `init_from`; None
-    where that was the base model, an adapter or another contrastive stage, or is no longer there.
+    Raises:
+        UserError: they are not there any more, or fit no learner of this configuration.
     """
     store = CheckpointStore(run.checkpoints, keep=1)
     finals = (store.final(stage) for stage in ("self_supervised", "sft"))
     own = next((checkpoint for checkpoint in finals if checkpoint is not None), None)
-    if own is not None or not config.init_from:
-        return own
-    try:
-        origin = origin_of(Path(config.init_from).expanduser(), "contrastive")
-    except UserError:  # the run that it came from is elsewhere by now
-        return None
-    return None if origin is None or origin.stage == "contrastive" else origin
+    start = first_beginning(config, run, "contrastive") if own is None else beginning_from(config, own)
+    steps = (row for row in read_json_lines(run.metrics) if row["stage"] == "contrastive")
+    first_version = next(steps, {}).get("policy_version")
+    if first_version is not None and first_version != (version := _version_of(start)):
+        raise UserError(
+            f"{run.path}: the contrastive stage started from version {first_version:g} of the policy, which is not "
+            f"there any more; the latest before it is version {version}"
+        )
+    return start
+
+
+def _version_of(start: Beginning) -> int:
+    """Return the policy version with which a run starts."""
+    return read_state(start.checkpoint).policy_version if start.checkpoint is not None else 0
 
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:

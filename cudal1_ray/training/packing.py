@@ -149,7 +149,7 @@ def parts_of(run: RunFolder) -> list[Part]:
         parts.append(Part("the optimiser" if adapted else "weights and optimiser", optimiser, needed=not adapted))
         earlier = [checkpoint for checkpoint in store.all() if checkpoint.path != latest.path]
         states = [place for checkpoint in earlier for place in (checkpoint.state, checkpoint.adapter)]
-        parts.append(Part("state and adapters of earlier checkpoints", _files(states)))
+        parts.append(Part("state and adapters of earlier checkpoints", _files([*states, run.adapter])))
         parts.append(Part("the policy with its adapters merged", _files([latest.policy])))
     parts.append(Part(ROLLOUTS, tuple(sorted([*run.rollouts.glob("*.parquet"), *run.assessed.glob("*.parquet")]))))
     parts += [Part(name, _files([run.path / name])) for name in ("tb", "extensions", "report")]

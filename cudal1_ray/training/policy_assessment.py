@@ -25,7 +25,7 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.training.assessment import figures_of_rows, keep_samples, problems_of_table, sample, sample_rows
 from cudal1_ray.training.checkpoints import CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.in_flight import InFlight
-from cudal1_ray.training.preparation import Beginning
+from cudal1_ray.training.preparation import Beginning, beginning_from
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 
@@ -68,7 +68,7 @@ def read_config(run: Path, overrides: list[str]) -> Config:
     return config
 
 
-def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
+def find_policy(config: Config, run: RunFolder, policy: str) -> tuple[str, Beginning]:
     """Return the name under which a policy's rows are kept, and where the learner finds it.
 
     Args:
@@ -76,7 +76,7 @@ def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
             `sft-final`, or the folder of a checkpoint or an adapter.
 
     Raises:
-        UserError: there is no such policy.
+        UserError: there is no such policy, or its weights fit no learner of this configuration.
     """
     store = CheckpointStore(run.checkpoints, keep=1)
     if policy == BASE:
@@ -89,9 +89,8 @@ def find_policy(run: RunFolder, policy: str) -> tuple[str, Beginning]:
     if checkpoint is None:
         names = ", ".join(saved.path.name for saved in store.all()) or "none"
         raise UserError(f"--policy {policy}: {run.path} has no such checkpoint (it has {names}); or give {BASE}")
-    adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
     name = checkpoint.path.name if checkpoint.path.parent == run.checkpoints else str(checkpoint.path)
-    return name, Beginning(checkpoint, own=False, whole=adapter is None, adapter=adapter)
+    return name, beginning_from(config, checkpoint)
 
 
 def take_policy(session: Session, beginning: Beginning) -> None:

@@ -135,6 +135,11 @@ def origin_checkpoint(config: Config, run: RunFolder, first_stage: str) -> Check
     """
     if CheckpointStore(run.checkpoints, keep=1).latest() is not None:
         return None
+    return _origin(config, run, first_stage)
+
+
+def _origin(config: Config, run: RunFolder, first_stage: str) -> Checkpoint | None:
+    """Return the checkpoint of `origin_checkpoint`, whatever checkpoints the run has by now."""
     if run.adapter.is_dir() and not config.policy.adapter:  # taken from init_from, which may be elsewhere by now
         return None
     if config.init_from:
@@ -154,19 +159,40 @@ def find_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginnin
     Raises:
         UserError: the checkpoint's weights fit no learner of this configuration, and it holds no adapter.
     """
+    own = CheckpointStore(run.checkpoints, keep=1).latest()
+    return first_beginning(config, run, first_stage) if own is None else beginning_from(config, own, own=True)
+
+
+def first_beginning(config: Config, run: RunFolder, first_stage: str) -> Beginning:
+    """Return where the run starts, or started before it had a checkpoint.
+
+    Raises:
+        UserError: its start is not there (any more), or fits no learner of this configuration.
+    """
+    if (checkpoint := _origin(config, run, first_stage)) is not None:
+        return beginning_from(config, checkpoint)
+    adapter = run.adapter if run.adapter.is_dir() else _given_adapter(config)
+    if adapter is None and config.policy.adapter:
+        raise UserError(f"policy.adapter={config.policy.adapter}: no adapter is there")
+    return Beginning(adapter=adapter)
+
+
+def beginning_from(config: Config, checkpoint: Checkpoint, own: bool = False) -> Beginning:
+    """Return how the learner takes a checkpoint's weights: as its adapter where there is one, since another policy's
+    optimiser is of no use; of the run's `own` last checkpoint with the optimiser, where that fits.
+
+    Raises:
+        UserError: the checkpoint's weights fit no learner of this configuration, and it holds no adapter.
+    """
     from cudal1_ray.learning import learner_state
 
-    own = CheckpointStore(run.checkpoints, keep=1).latest()
-    checkpoint = own or origin_checkpoint(config, run, first_stage)
-    if checkpoint is None:
-        return Beginning(adapter=run.adapter if run.adapter.is_dir() else None)
     adapter = checkpoint.adapter if is_adapter_folder(checkpoint.adapter) else None
     obstacle = learner_state.obstacle(checkpoint.learner, config.cluster.learner.count, config.learner.zero_stage)
-    if adapter is not None and (obstacle or own is None):  # a new run starts with an optimiser of its own anyway
-        return Beginning(checkpoint, own is not None, False, adapter)
+    if adapter is not None and (obstacle or not own):
+        return Beginning(checkpoint, own, False, adapter)
     if obstacle:
         raise UserError(f"{checkpoint.learner}: {obstacle}, and the checkpoint holds no adapter")
-    return Beginning(checkpoint, own is not None, True)
+    return Beginning(checkpoint, own, True)
 
 
 def origin_of(folder: Path, first_stage: str) -> Checkpoint | None:
@@ -198,11 +224,17 @@ def _run_of(folder: Path) -> RunFolder | None:
 
 def _take_adapter(config: Config, run: RunFolder) -> None:
     """Copy the adapter that the run starts from: the run continues where that folder is not."""
-    folder = config.policy.adapter or config.init_from or ""
-    if run.adapter.is_dir() or not folder or not is_adapter_folder(Path(folder).expanduser()):
+    folder = _given_adapter(config)
+    if run.adapter.is_dir() or folder is None:
         return
     with replacing_folder(run.adapter) as partial:
-        shutil.copytree(Path(folder).expanduser(), partial, dirs_exist_ok=True)
+        shutil.copytree(folder, partial, dirs_exist_ok=True)
+
+
+def _given_adapter(config: Config) -> Path | None:
+    """Return the folder of the adapter that the settings name, as far as it is there."""
+    folder = config.policy.adapter or config.init_from
+    return Path(folder).expanduser() if folder and is_adapter_folder(Path(folder).expanduser()) else None
 
 
 def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +13,20 @@ import pytest
 from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
-from cudal1_ray.training.assessment import figures_of, problems_of_table, sample, start_of_contrastive
-from cudal1_ray.training.checkpoints import Checkpoint
+from cudal1_ray.training.assessment import (
+    CONTROLS,
+    figures_of,
+    name_of_control,
+    problems_of_table,
+    sample,
+    start_of_contrastive,
+)
+from cudal1_ray.training.checkpoints import TrainingState
+from cudal1_ray.training.preparation import Beginning
 from cudal1_ray.training.run_folder import RunFolder
 from tests.training.scripted_run import open_session, run_stage
 
@@ -67,13 +78,25 @@ def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same()
     assert problems_of_table(session, problems) == problems
 
 
-def start_of(run: Path, init_from: Path | None = None) -> Checkpoint | None:
-    return start_of_contrastive(load_config([f"init_from={init_from}"] if init_from else []), RunFolder(run))
+def start_of(run: Path, *overrides: str) -> Beginning:
+    pretrained = ["policy.kind=huggingface", "policy.path=none"]
+    return start_of_contrastive(load_config([*pretrained, *overrides]), RunFolder(run))
 
 
-def write_checkpoint(run: Path, name: str) -> Path:
+def write_adapter(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text("{}")
+    return folder
+
+
+def write_checkpoint(run: Path, name: str, version: int = 1) -> Path:
+    """Write a checkpoint that has the driver's state and an adapter, as it is after a move to another machine."""
     (run / "policy").mkdir(parents=True, exist_ok=True)
-    (checkpoint := run / "checkpoints" / name).joinpath("state").mkdir(parents=True)
+    checkpoint, config = run / "checkpoints" / name, load_config([])
+    state = TrainingState(config.seed, config.rewards)
+    state.policy_version = version
+    state.save_to_path(str(checkpoint / "state"))
+    write_adapter(checkpoint / "adapter")
     return checkpoint
 
 
@@ -86,14 +109,47 @@ def test_prompts_when_policies_are_asked_with_exemplars_are_the_same(tmp_path, m
     assert policy[: len(control)] == control and any(len(prompt.exemplar_ids) > 1 for prompt in control)
 
 
-def test_start_of_the_contrastive_stage_when_it_is_of_another_run_is_found_there(tmp_path):
+def test_start_of_the_contrastive_stage_when_it_is_of_another_run_is_its_checkpoint(tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
-    assert start_of(run) is None
-    assert start_of(run, other) is None  # it is elsewhere by now
+    with pytest.raises(UserError, match="no run, checkpoint or adapter is there"):
+        start_of(run, f"init_from={other}")  # it is elsewhere by now
     sft = write_checkpoint(other, "sft-final")
     for place in (other, sft):
-        assert start_of(run, place).path == sft
-    later = write_checkpoint(other, "contrastive-final")
-    assert start_of(run, later) is None
+        start = start_of(run, f"init_from={place}")
+        assert start.checkpoint.path == sft and start.adapter == sft / "adapter" and not start.whole
+        assert name_of_control(start) == "sft_with_exemplars"
+    later = start_of(run, f"init_from={write_checkpoint(other, 'contrastive-final')}")
+    assert later.checkpoint.path.name == "contrastive-final" and name_of_control(later) == "start_with_exemplars"
     own = write_checkpoint(run, "sft-final")
-    assert start_of(run, other).path == own
+    assert start_of(run, f"init_from={other}").checkpoint.path == own
+
+
+@pytest.mark.parametrize("key", ["init_from", "policy.adapter"])
+def test_start_of_the_contrastive_stage_when_it_is_an_adapter_is_that_or_the_runs_copy(tmp_path, key):
+    run, folder = tmp_path / "run", write_adapter(tmp_path / "elsewhere")
+    assert start_of(run, f"{key}={folder}").adapter == folder
+    copy = write_adapter(run / "adapter")
+    shutil.rmtree(folder)
+    start = start_of(run, f"{key}={folder}")
+    assert start == Beginning(adapter=copy) and name_of_control(start) == "start_with_exemplars"
+    shutil.rmtree(copy)
+    with pytest.raises(UserError, match="adapter is there"):
+        start_of(run, f"{key}={folder}")
+
+
+def test_start_of_the_contrastive_stage_when_there_is_nothing_else_is_the_base_policy(tmp_path):
+    start = start_of(tmp_path)
+    assert start == Beginning() and name_of_control(start) in CONTROLS
+    with pytest.raises(UserError, match="has no finished self_supervised stage"):
+        start_of(tmp_path, "policy.kind=scratch")
+
+
+def test_start_of_the_contrastive_stage_when_its_checkpoint_is_gone_is_no_other_policy(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"stage": "contrastive", "policy_version": 7.0}) + "\n")
+    with pytest.raises(UserError, match="from version 7 of the policy, .* is version 0"):
+        start_of(tmp_path)
+    write_checkpoint(tmp_path, "sft-final", version=2)
+    with pytest.raises(UserError, match="is version 2"):
+        start_of(tmp_path)
+    latest = write_checkpoint(tmp_path, "self_supervised-final", version=7)
+    assert start_of(tmp_path).checkpoint.path == latest

@@ -65,6 +65,13 @@ def test_run_when_packed_and_unpacked_is_the_same_except_what_was_left_out(run, 
     assert CheckpointStore(target / "checkpoints", keep=1).latest().step == 3
 
 
+def test_pack_when_the_run_started_from_an_adapter_keeps_it_for_the_control(run, tmp_path):
+    write(run.adapter / "adapter_model.safetensors", 1000)
+    packed = pack(run.path, tmp_path / "all.pack", limit_mib=3)
+    assert "state and adapters of earlier checkpoints" in packed.inside
+    assert (unpack([tmp_path / "all.pack"], tmp_path / "there") / "adapter" / "adapter_model.safetensors").is_file()
+
+
 def test_pack_when_the_limit_is_small_leaves_the_optimiser_out_and_no_adapter(run, tmp_path):
     packed = pack(run.path, tmp_path / "small.pack", limit_mib=0.5)
     assert "the adapter" in packed.inside and "the steps under way" in packed.inside

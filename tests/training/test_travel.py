@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,12 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cudal1_ray.cli import main
 from cudal1_ray.learning import PolicyConfig, build_policy, save_policy
 from cudal1_ray.learning.adapter_files import load_adapter
 from cudal1_ray.problems import load_corpus
+from tests.measured_once import MEASURED_ONCE
 from tests.training.test_runs import finish, rows, start, wait_for_step
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -94,3 +98,31 @@ def test_run_when_packed_goes_on_elsewhere_longer_and_as_the_start_of_another(po
     assessed = rows(there / "run" / "assessments_asked.jsonl")
     assert {row["policy"] for row in assessed} == {"base", "contrastive-final"} and len(assessed) == 2
     assert (there / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_control_when_stage_3_started_from_the_base_or_a_travelled_adapter_is_in_the_report(policy, tmp_path):
+    entries = [e for e in load_corpus() if "swish_chain" in e.problem_id and "wrong" not in e.entry_id]
+    seeds = {
+        "problem": [e.problem_id for e in entries],
+        "code": [e.code for e in entries],
+        "speedup": [1.5] * len(entries),
+    }
+    pq.write_table(pa.table(seeds), tmp_path / "seeds.parquet")
+    overrides = [*ADAPTED, f"policy.path={policy}", "rollout=transformers", "problems.families=[swish_chain]"]
+    overrides += ["assessment.enabled=true", "assessment.problems=1", "assessment.initial=false"]
+    overrides += ["contrastive.steps=1", "contrastive.problems_per_step=1", "contrastive.group_size=2", *MEASURED_ONCE]
+    overrides += [f"exemplars.seed_from={tmp_path / 'seeds.parquet'}", "prompting.max_completion_tokens=64"]
+    overrides += ["contrastive.rehearsed_pairs=0"]
+
+    def stages_of(name: str, *more: str) -> set[str]:
+        output = finish(start(tmp_path, *overrides, f"name={name}", *more))
+        assert "no control" not in output
+        summary = json.loads((tmp_path / name / "report" / "summary.json").read_text())
+        return {row["stage"] for row in rows(tmp_path / name / "assessments.jsonl")} & set(summary["stages"])
+
+    expected = {"contrastive", "contrastive_without_exemplars", "start_with_exemplars"}
+    assert stages_of("base") == expected
+    last, travelled = tmp_path / "base/checkpoints/contrastive-final", tmp_path / "other/checkpoints/contrastive-final"
+    for part in ("state", "adapter"):  # what `benchmarks.paper` takes to the next machine
+        shutil.copytree(last / part, travelled / part)
+    assert stages_of("further", f"init_from={travelled}") == expected

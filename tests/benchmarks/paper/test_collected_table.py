@@ -15,6 +15,7 @@ from benchmarks.paper import arms, collect, curves, figures, measured, records, 
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.files import read_json_lines
+from cudal1_ray.training.assessment import CONTROLS
 from tests.benchmarks.paper.tiny_table import row, write_lines, write_table
 
 
@@ -251,7 +252,8 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     )
 
 
-def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_with_its_control(tmp_path):
+@pytest.mark.parametrize("control", sorted(CONTROLS))
+def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_with_its_control(tmp_path, control):
     runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
     file = runs / arms.run_name("bucket", 1) / "assessments.jsonl"
     rows = list(read_json_lines(file))
@@ -259,7 +261,7 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
     without = [line | {"stage": "contrastive_without_exemplars"} for line in rows if line["split"] == "train"]
     rows = [*(line for line in rows if line["split"] == "held_out"), *without]
     rows += [row(p, 4.0, copied=copied) for p in problems for copied in (False, True)]
-    write_lines(file, rows + [row(p, 2.0, stage="sft_with_exemplars") for p in problems])
+    write_lines(file, rows + [row(p, 2.0, stage=control) for p in problems])
     result = collect.collect([runs])
     text, copies_fail = table.markdown(result), (4.0 * 0.1) ** 0.5
     claims = {bar["bar"]: bar for bar in result["bars"]}
