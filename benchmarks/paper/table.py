@@ -173,8 +173,7 @@ def _conditions(result: dict[str, Any]) -> list[str]:
         if ARMS[name].shows_exemplars
     ):
         if headroom > 1.0:
-            near = f"within {headroom:g} times of the fastest known, except for the slowest where all are"
-            lines[f"{label}: no prompt shows an exemplar {near}."] = None
+            lines[f"{label}: no prompt shows an exemplar within {headroom:g} times of the fastest known."] = None
     return list(lines)
 
 

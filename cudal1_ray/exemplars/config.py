@@ -42,9 +42,9 @@ class ExemplarsConfig:
     seed_from: str = ""
     # How many exemplars a prompt shows. The paper: N = 2.
     count: int = 2
-    # Exemplars within this factor of the fastest known are not shown, except for the slowest where all are so near. 1:
-    # all can be (the paper). Above 1, something faster than what is shown is known to exist; where the best is shown,
-    # the reward asks for more than was ever found, and a policy answers with copies or with something slower.
+    # Exemplars within this factor of the fastest known are not shown, even if none are left to show. 1: all can be (the
+    # paper). Above 1, something faster than what is shown is known to exist; where the best is shown, the reward asks
+    # for more than was ever found, and a policy answers with copies or with something slower.
     headroom: float = bounded(1.0, least=1)
     # Order in the prompt: ascending or descending by speedup, or as drawn.
     order: str = one_of("ascending", "descending", "drawn")

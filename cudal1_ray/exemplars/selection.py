@@ -44,8 +44,7 @@ def strategy_names() -> tuple[str, ...]:
 def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng: np.random.Generator) -> Selection:
     """Draw up to `config.count` exemplars of a problem by `config.strategy`; fewer when there are fewer.
 
-    With `config.headroom` above 1 only those are drawn that are slower than the fastest by this factor or more; where
-    there are none, the slowest alone.
+    With `config.headroom` above 1 only those are drawn that are slower than the fastest by this factor or more.
 
     The same buffer, configuration and generator state give the same selection.
 
@@ -54,9 +53,8 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
     """
     strategy = _strategy(config)
     view = buffer.view(problem_id)
-    if config.headroom > 1.0 and len(accepted := view.speedup[view.accepted()]):
-        limit = max(float(accepted.max()) / config.headroom, float(accepted.min()))
-        view = dataclasses.replace(view, limit=limit)
+    if config.headroom > 1.0 and len(view):
+        view = dataclasses.replace(view, limit=float(view.speedup.max()) / config.headroom)
     draw = strategy(view, config.count, rng, config)
     order = list(range(len(draw.positions)))
     if config.order != "drawn":

@@ -113,7 +113,8 @@ def seeded(folder, *overrides: str):
     if not (folder / "run").exists():
         seeds = [Exemplar.new(problem, "class ModelNew(Model):\n    gain = 4", 9.0) for problem in TRAIN]
         insert_measured(folder / "run" / "exemplars", H100, seeds)
-    session = open_session(folder, "assessment.every_steps=0", "algorithm.kl_coef=0", *overrides)
+    settings = ["assessment.every_steps=0", "algorithm.kl_coef=0", "exemplars.headroom=1"]  # a seed alone is shown
+    session = open_session(folder, *settings, *overrides)
     session.crew.learner.start_stage = lambda *arguments, **names: None
     session.crew.machine = Machine(H200)
     session.settle_hardware()

@@ -307,7 +307,7 @@ def test_question_when_the_engine_cannot_take_it_is_no_opinion(tmp_path, actors)
 
 def test_failures_when_prompts_are_to_show_them_are_remembered(tmp_path, actors):
     wrong = HEAD + "        return torch.relu(x)"
-    session = open_session(tmp_path / "with", actors, "exemplars=failures_included")
+    session = open_session(tmp_path / "with", actors, "exemplars=failures_included", "exemplars.headroom=1")
     (failed, *_), _ = one_step(session, [wrong, HONEST], 1)
     (reason,) = failed.verdict.reasons
     drawn = [session.crew.withheld.select([PROBLEM.problem_id], seed)[0] for seed in range(20)]

@@ -87,7 +87,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     cells = "1 | stages 1 + 2 | contrastive-final | 6 | 3 | 1 | 1.0 | 0.5 | NVIDIA H100 80GB HBM3 |"
     assert f"| + contrastive, bucket | {cells}" in text
     assert text.count("Rules: all defaults.") == 1 and "Sizes: published." in text
-    assert text.count("no prompt shows an exemplar within 1.25 times of the fastest known, except") == 1
+    assert text.count("contrastive, bucket: no prompt shows an exemplar within 1.25 times of the fastest known.") == 1
     for seed in bucket["seeds"].values():
         seed["settings"]["exemplars"]["headroom"] = 1.0
     assert "no prompt shows an exemplar" not in table.markdown(result)
