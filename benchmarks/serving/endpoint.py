@@ -48,8 +48,10 @@ SETTLE = 0.2
 
 def compare(
     policy: Path, rounds: int, load: dict[str, int], together: bool, overrides: list[str], console: Console
-) -> dict[str, Any]:
-    """Measure rounds of both servers in turns: each alone on the machine, or both up at once and one of them idle."""
+) -> Iterator[dict[str, Any]]:
+    """Measure rounds of both servers in turns, each alone on the machine, or both up at once and one of them idle;
+    yield after each round the figures of all so far.
+    """
     config = load_serving_config(settings_of(policy, overrides))
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -66,7 +68,7 @@ def compare(
                     f"round {number}: {name} {row['tokens_per_s']:,.0f} tokens/s, "
                     f"{row['server_cpu_s_per_1000_tokens']:.3f} CPU s per 1000 tokens, {idle:.3f} cores while idle"
                 )
-    return {"load": load, "servers_up": "both" if together else "one"} | summary(rows)
+            yield {"load": load, "servers_up": "both" if together else "one"} | summary(rows)
 
 
 @contextmanager
@@ -249,6 +251,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of `finally`: servers are not left behind
     console = Console()
     started_with = os.getloadavg()[0]
+    out = arguments.out or new_result("serving-load" if arguments.load else "serving")
+
+    def keep(figures: dict[str, Any]) -> None:
+        write_result(out, figures | {"load_average_before": started_with}, vars(arguments))
+
     with tempfile.TemporaryDirectory(prefix="serving-") as folder:
         policy = find_policy(arguments.policy).folder if arguments.policy else demo_policy(Path(folder))
         if arguments.load:
@@ -258,14 +265,13 @@ def main() -> int:
                 figures = asyncio.run(hammer(server, arguments.clients, arguments.minutes, arguments.output_len))
             finally:
                 exit_code = server.stop()
-            figures["exit_code"] = exit_code
+            keep(figures | {"exit_code": exit_code})
             show_load(figures, console)
         else:
             load = {name: getattr(arguments, name) for name in ("concurrency", "requests", "input_len", "output_len")}
-            figures = compare(policy, arguments.rounds, load, arguments.together, arguments.overrides, console)
+            for figures in compare(policy, arguments.rounds, load, arguments.together, arguments.overrides, console):
+                keep(figures)  # a benchmark that is stopped loses the round under way alone
             show_comparison(figures, console)
-    out = arguments.out or new_result("serving-load" if arguments.load else "serving")
-    write_result(out, figures | {"load_average_before": started_with}, vars(arguments))
     console.print(f"written: {out}")
     return 1 if arguments.load and figures["errors"] else 0
 
