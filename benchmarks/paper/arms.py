@@ -49,8 +49,13 @@ ARMS = {
         Arm(
             "evolution",
             "evolutionary, fixed weights",
-            # What does not learn can only build on the fastest.
-            settings=("exemplars=bucket", "exemplars.headroom=1", "contrastive.learning_rate=0"),
+            # What does not learn can only build on the fastest exemplars.
+            settings=(
+                "exemplars=bucket",
+                "exemplars.headroom=1",
+                "contrastive.one_shot_share=0",
+                "contrastive.learning_rate=0",
+            ),
         ),
         Arm("stage1", "stage 1", stage="sft"),
         Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1"),

@@ -93,6 +93,9 @@ class ContrastiveConfig:
     # Which problems a step asks: laps (shuffled passes, each equally often) | informative (those whose completions have
     # differed lately, and those that were not asked for long: training/problem_history.py).
     problem_order: str = one_of("informative", "laps")
+    # Share of a step's prompts that show no exemplar, drawn anew in each step, so that the policy learns from them too
+    # what it is asked without exemplars. 0: none (the paper).
+    one_shot_share: float = bounded(0.0, least=0, most=1)
     # Times that a step asks for group_size more completions of each prompt whose completions do not differ: at 8%
     # success a group of 8 has a success in 49% of cases, one of 16 in 74%.
     ask_again: int = 1

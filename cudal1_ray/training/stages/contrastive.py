@@ -76,7 +76,11 @@ def contrastive_stage(
     selections.keep([row for row in selections if row["step"] <= done])
 
     def prompts(step: int) -> list[Prompt]:
-        return contrastive_prompts(session, _problems_of_step(session, step), session.seed(f"{STAGE}/{step}/exemplars"))
+        ids = _problems_of_step(session, step)
+        with_exemplars = contrastive_prompts(session, ids, session.seed(f"{STAGE}/{step}/exemplars"))
+        order = np.random.default_rng(session.seed(f"{STAGE}/{step}/one_shot")).permutation(len(ids))
+        one_shot = set(order[: round(settings.one_shot_share * len(ids))])
+        return [session.prompt(ids[n]) if n in one_shot else prompt for n, prompt in enumerate(with_exemplars)]
 
     def note_selections(step: int, prompts: Sequence[Prompt]) -> None:
         selections.extend(

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.training.pipeline import Pipeline
 from cudal1_ray.training.stages.contrastive import contrastive_stage
@@ -30,6 +31,19 @@ def test_stage_when_of_one_session_has_the_values_of_its_fields(tmp_path):
     stage = contrastive_stage(session)
     assert (stage.staleness, stage.groups, len(stage.prompts(1))) == (0, PROBLEMS, PROBLEMS + 3)
     assert dataclasses.replace(stage, staleness=1).staleness == 1
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.3, 1), (0.5, 2), (1.0, 4)])
+def test_prompts_when_a_share_is_one_shot_show_no_exemplar_there(tmp_path, share, count):
+    session = open_session(tmp_path, "contrastive.problems_per_step=4", f"contrastive.one_shot_share={share}")
+    for gain in (1, 2):
+        code = f"class ModelNew(Model):\n    gain = {gain}"
+        session.crew.ask_exemplars("insert", [Exemplar.new(name, code, gain) for name in session.rotation])
+    stage = contrastive_stage(session)
+    assert stage.prompts(1) == stage.prompts(1)
+    places = [{n for n, prompt in enumerate(stage.prompts(step)) if not prompt.exemplar_ids} for step in range(1, 21)]
+    assert {len(of_step) for of_step in places} == {count}
+    assert (len({frozenset(of_step) for of_step in places}) > 1) == (0 < count < 4)
 
 
 def test_groups_when_they_do_not_differ_are_asked_again_and_train_together(tmp_path):
