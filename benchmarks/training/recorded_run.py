@@ -19,6 +19,7 @@ import yaml
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
+from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.learning.advantages import group_centred
 from cudal1_ray.training.policy_assessment import FILE as POLICIES
@@ -147,6 +148,7 @@ def _assessments(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         right = [row for row in of_kind if row["status"] == "accepted"]
         copies = sum(row.get("copied", False) for row in right)
         counts = {"samples": len(of_kind), "accepted": len(right), "copies": copies}
+        counts["geomean"] = round(geometric_mean([row["speedup"] for row in of_kind]), 4)
         result.append({"stage": stage, "split": split, **counts})
     return result
 

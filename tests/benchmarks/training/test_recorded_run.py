@@ -4,6 +4,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks.training.recorded_run import record
 
@@ -31,10 +32,16 @@ def test_record_when_groups_differ_tells_where_the_advantages_lie(tmp_path):
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), rollouts / "contrastive-000001.parquet")
     (tmp_path / "metrics.jsonl").write_text("")
-    assessed = [{"stage": "sft", "split": "train", "status": status, "copied": True} for _, status, *_ in ROWS]
+    speedups = {"accepted": 10.0, "rejected": 0.0}
+    assessed = [
+        {"stage": "sft", "split": "train", "status": status, "copied": True, "speedup": speedups[status]}
+        for _, status, *_ in ROWS
+    ]
     (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in assessed))
     counts = {"stage": "sft", "split": "train", "samples": 6, "accepted": 2, "copies": 2}
-    assert record(tmp_path)["assessments"] == [counts]
+    (assessment,) = record(tmp_path)["assessments"]
+    # A failure counts as 0.1: two of 10 and four of 0.1.
+    assert assessment == counts | {"geomean": pytest.approx(10 ** (-2 / 6), abs=1e-4)}
     advantages = record(tmp_path)["advantages"]
     assert advantages["groups"] == {"none_right": 0.3333, "some_right": 0.3333, "all_right": 0.3333}
     assert advantages["as_trained"] == {"none_right": 0.5, "some_right": 0.5, "all_right": 0.0}
