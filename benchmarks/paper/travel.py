@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.paper.arms import ARMS
 from benchmarks.paper.records import read_arms
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
@@ -18,6 +19,8 @@ from cudal1_ray.training.packing import MIB, ROLLOUTS, pack, unpack
 # Of a run that is finished, the results: everything but these.
 LEFT_OUT = ("checkpoints", "policy", "adapter", "tb", "extensions", "report")
 PIECE = "table.pack."
+# Arms whose policies others start from.
+STARTS = frozenset(arm.start for arm in ARMS.values() if arm.start)
 
 
 def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_mib: float) -> Iterator[str]:
@@ -28,7 +31,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
         out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
         limit_mib: most MiB of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to
             what is needed; one whose needs do not fit is left out, and its line states it. What is left holds the last
-            adapters of finished runs, those first that were assessed last.
+            adapters of finished runs: those first that arms start from, then those that were assessed last.
 
     Raises:
         UserError: the results alone do not fit.
@@ -49,7 +52,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
                 kind = f"left out ({kind})" if kind else "to go on"
                 going_on.remove(run)
             yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
-        for run in sorted(set(folders) - whole, key=_last_assessed, reverse=True):  # others travelled before
+        for run in sorted(set(folders) - whole, key=_worth_of_adapter, reverse=True):
             before = buffer.tell()
             if kind := _add_adapter(tar, run, limit_mib - before / MIB - 0.5):
                 yield f"packed: {run.name}, {kind}, {(buffer.tell() - before) / MIB:.1f} MiB"
@@ -143,9 +146,10 @@ def _add_whole(tar: tarfile.TarFile, run: Path, limit_mib: float) -> str:
     return ""
 
 
-def _last_assessed(run: Path) -> float:
-    """Return when the last of a run's arms was assessed; 0 before."""
-    return max((note.get("at", 0.0) for note in read_arms(run).values()), default=0.0)
+def _worth_of_adapter(run: Path) -> tuple[bool, float]:
+    """Return whether arms start from one of the run's, and when the last of them was assessed (0: never)."""
+    arms = read_arms(run)
+    return not STARTS.isdisjoint(arms), max((note.get("at", 0.0) for note in arms.values()), default=0.0)
 
 
 def _add_adapter(tar: tarfile.TarFile, run: Path, room_mib: float) -> str:

@@ -175,10 +175,25 @@ def write_adapter(run: Path, checkpoint: str, size: int) -> None:
         (run / "checkpoints" / checkpoint / part / "weights").write_bytes(os.urandom(size))
 
 
-def test_adapters_of_finished_runs_when_there_is_room_travel_too_the_last_ones_first(runs, tmp_path):
-    records.note_arm(
-        runs / "seed-1-stage1", "stage1", records.read_arms(runs / "seed-1-stage1")["stage1"] | {"at": 9.0}
-    )
+@pytest.mark.parametrize(
+    ("seeds", "first", "second"),
+    [
+        ((1, 2), "seed-2-stage1, the adapter of sft-final", "seed-1-stage1, left out: the adapter of sft-final of"),
+        ((1,), "seed-1-stage1, the adapter of sft-final", "seed-1-bucket, left out: the adapter of contrastive-final"),
+    ],
+)
+def test_adapters_when_room_is_short_travel_where_arms_start_from_them_then_the_last_ones(
+    runs, tmp_path, seeds, first, second
+):
+    for seed in seeds:
+        for name, arm, at in ((f"seed-{seed}-stage1", "stage1", seed), (f"seed-{seed}-bucket", "bucket", 9.0)):
+            records.note_arm(runs / name, arm, records.read_arms(runs / name)[arm] | {"at": at})
+            write_adapter(runs / name, f"{arms.ARMS[arm].stage}-final", 40_000)
+    adapters = [line for line in travel.pack_runs(runs, set(), tmp_path / "packed", 0.65, 4.0) if "adapter" in line]
+    assert adapters[0].startswith(f"packed: {first}") and adapters[1].startswith(f"packed: {second}")
+
+
+def test_adapters_of_finished_runs_when_there_is_room_travel_too(runs, tmp_path):
     write_adapter(runs / "seed-1-bucket", "contrastive-final", 40_000)
     write_adapter(runs / "seed-1-stage1", "sft-final", 40_000)
     packed, there, again = (tmp_path / name for name in ("packed", "there", "again"))
