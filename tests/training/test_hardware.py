@@ -113,7 +113,8 @@ def seeded(folder, *overrides: str):
     if not (folder / "run").exists():
         seeds = [Exemplar.new(problem, "class ModelNew(Model):\n    gain = 4", 9.0) for problem in TRAIN]
         insert_measured(folder / "run" / "exemplars", H100, seeds)
-    settings = ["assessment.every_steps=0", "algorithm.kl_coef=0", "exemplars.headroom=1"]  # a seed alone is shown
+    settings = ["assessment.every_steps=0", "algorithm.kl_coef=0"]
+    settings += ["exemplars.headroom=1", "contrastive.one_shot_share=0"]  # every prompt shows a seed, a single one too
     session = open_session(folder, *settings, *overrides)
     session.crew.learner.start_stage = lambda *arguments, **names: None
     session.crew.machine = Machine(H200)
