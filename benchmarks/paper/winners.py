@@ -10,6 +10,7 @@
         --sizes paper --out benchmarks/results/arms/winners-h100-paper.parquet       likewise from another device
     python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
 
+`export` takes earlier data sets too, so that a problem's winner is the best of several tables.
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
 wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was given, under other names too, and the
 reference's own operators are none. The rules that a run was trained under hold for its winners: where they let a
@@ -71,22 +72,23 @@ def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -
     """Return the winner of each problem, fastest first.
 
     Args:
-        runs: folders of a table's runs, or of packed ones.
+        runs: folders of a table's runs, or of packed ones; data sets of this function.
         corpus: what stage 1 was given, as `sft.corpus`.
 
     Raises:
-        UserError: no run of the arms has begun.
+        UserError: no run of the arms has begun, and no data set has a winner of theirs.
     """
     kernels = kernels_of(corpus)
-    with opened_tables(runs) as folders:
+    data_sets = [path for path in runs if path.suffix == ".parquet"]
+    candidates = [row for file in data_sets for row in read(file) if row["arm"] in arms]
+    with opened_tables([path for path in runs if path not in data_sets]) as folders:
         arms_begun = [run for folder in folders for run in arm_runs(folder) if run.arm in arms]
-        if not arms_begun:
+        if not arms_begun and not candidates:
             raise UserError(f"{', '.join(map(str, runs))}: none of {', '.join(arms)} has begun there")
-        return best_of_each_problem(
-            row | {"arm": run.arm, "seed": int(run.seed)}
-            for run in arms_begun
-            for row in _candidates(run.folder, ARMS[run.arm].stage, kernels)
-        )
+        for run in arms_begun:
+            rows = _candidates(run.folder, ARMS[run.arm].stage, kernels)
+            candidates += (row | {"arm": run.arm, "seed": int(run.seed)} for row in rows)
+    return best_of_each_problem(candidates)
 
 
 def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
@@ -131,6 +133,21 @@ def _candidates(run: Path, stage: str, kernels: Mapping[str, Sequence[str]]) -> 
                 extra["rules"] = list(rules.items())
                 rows.append({name: (row | extra).get(name) for name in SCHEMA.names})
     return rows
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """Return a data set's rows; what an older one does not have is None.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        rows = pq.read_table(file).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{file}: no data set of winners ({error})") from None
+    if rows and not {"problem_id", "code", "speedup_low"} <= rows[0].keys():
+        raise UserError(f"{file}: no data set of winners, it has {', '.join(rows[0])}")
+    return [{name: row.get(name) for name in SCHEMA.names} for row in rows]
 
 
 def write(rows: list[dict[str, Any]], out: Path) -> None:
@@ -285,7 +302,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("export")
-    make.add_argument("--runs", type=Path, nargs="+", default=[Path("runs/table")], help="folders, packed ones too")
+    make.add_argument(
+        "--runs", type=Path, nargs="+", default=[Path("runs/table")], help="folders, packed ones too; data sets"
+    )
     make.add_argument(
         "--run", type=Path, action="append", help="one run by itself, instead of a table's; may be repeated"
     )
@@ -319,7 +338,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"{arguments.out}: {len(rows)} problems, {sum(row['speedup_low'] > 1.0 for row in rows)} faster than eager"
         )
         return
-    rows = pq.read_table(arguments.winners).to_pylist()
+    rows = read(arguments.winners)
     if arguments.command == "manifest":
         lines = manifest(rows, arguments.overrides)
         rules = " ".join(measuring_settings(rows))

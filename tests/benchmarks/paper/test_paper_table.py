@@ -134,6 +134,21 @@ def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_b
     assert (other["device"], other["sizes"], other["baselines"], kept["device"]) == ("other", "paper", [], "GPU")
 
 
+def test_winners_when_exported_of_runs_and_data_sets_are_the_best_of_all(runs, tmp_path):
+    slow, fast = winners.export([runs], ["bucket"])[::-1]
+    measured = slow | {"speedup_low": 9.0, "baselines": [("compile", 1.5)]}
+    winners.write([measured, fast | {"speedup_low": 0.1}], file := tmp_path / "w.parquet")
+    rows = {row["problem_id"]: row for row in winners.export([runs, file], ["bucket"])}
+    assert rows[slow["problem_id"]]["baselines"] == [("compile", 1.5)]
+    assert rows[fast["problem_id"]]["speedup_low"] == fast["speedup_low"]
+    assert len(winners.export([file], ["bucket"])) == 2
+    with pytest.raises(UserError, match="none of grpo"):
+        winners.export([file], ["grpo"])
+    file.write_text("no data set")
+    with pytest.raises(UserError, match="w.parquet: no data set of winners"):
+        winners.export([file], ["bucket"])
+
+
 def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     first = winners.export([runs], ["bucket"])[0]
     file = tmp_path / "corpus" / first["problem_id"] / "given.py"
