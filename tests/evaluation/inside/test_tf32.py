@@ -143,7 +143,8 @@ def test_products_when_a_baseline_rounds_them_are_coarse(product):
             assert not mode.any
         with CoarseArithmetic(convolutions=False, products=True) as mode:
             coarse = product(a, b)
-            assert mode.any
+            assert mode.any and torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
     ((rms, worst),) = errors([coarse], [exact])
     assert 5e-5 < rms / float(exact.std()) < 1e-3 and worst < 5e-3
 
