@@ -47,9 +47,9 @@ def policy_sequences(
 ) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
     """Return rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
-    Within each group, rewards are changed before the algorithm compares them: a copy of an exemplar that its prompt
-    shows counts as the worst of them (`without_copies`), and rewards that differ by less than the measurement's noise
-    become equal (`without_noise`). A copy's advantage is never positive.
+    Within each group, the algorithm compares the completions that copy no exemplar of their prompt, and of their rewards
+    those that differ by less than the measurement's noise become equal (`without_noise`). A copy has advantage 0: no
+    reward for what was shown, and no push away from kernels like it either.
 
     Args:
         samples: completions with verdicts; those of one prompt share `group`.
@@ -63,16 +63,15 @@ def policy_sequences(
     """
     rewards = [completion_reward(j, rewards_config) for j in samples]
     credits = turn_credits(samples, rewards, turn_discount) if turn_discount else rewards
+    credits = [None if j.copied else credit for j, credit in zip(samples, credits, strict=True)]
     counted = [(j, credit) for j, credit in zip(samples, credits, strict=True) if credit is not None]
     groups = [j.group for j, _ in counted]
-    copied = [j.copied for j, _ in counted]
-    compared = without_copies([reward for _, reward in counted], groups, copied)
-    compared = without_noise(compared, groups, [reward_noise(j.verdict, rewards_config) for j, _ in counted])
+    noise = [reward_noise(j.verdict, rewards_config) for j, _ in counted]
+    compared = without_noise([credit for _, credit in counted], groups, noise)
     if smoother is not None and rewards_config.smoothing:
         compared = smoother.smooth(compared, [j.prompt.problem_id for j, _ in counted])
-    values = [float(a) for a in compute_advantages(compared, groups, algorithm)] if counted else []
-    of_counted = iter(min(a, 0.0) if copy else a for a, copy in zip(values, copied, strict=True))
-    advantages = [0.0 if reward is None else next(of_counted) for reward in rewards]
+    of_counted = iter(compute_advantages(compared, groups, algorithm) if counted else [])
+    advantages = [0.0 if credit is None else float(next(of_counted)) for credit in credits]
     sequences = [
         TrainingSequence(
             prompt_token_ids=j.prompt_token_ids,
@@ -86,18 +85,6 @@ def policy_sequences(
         if advantage != 0.0 and j.completion.token_ids
     ]
     return rewards, advantages, sequences
-
-
-def without_copies(rewards: Sequence[float], groups: Sequence[int], copied: Sequence[bool]) -> list[float]:
-    """Return the rewards, each copy's replaced by the lowest of its group.
-
-    So a copy does not raise the bar for completions that are none. At the mean of the others its advantage would be 0,
-    and copies could become more frequent by failures becoming rarer alone.
-    """
-    lowest: dict[int, float] = {}
-    for reward, group in zip(rewards, groups, strict=True):
-        lowest[group] = min(reward, lowest.get(group, reward))
-    return [lowest[group] if copy else r for r, group, copy in zip(rewards, groups, copied, strict=True)]
 
 
 def without_noise(rewards: Sequence[float], groups: Sequence[int], noise: Sequence[float]) -> list[float]:

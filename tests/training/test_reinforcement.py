@@ -12,7 +12,7 @@ from cudal1_ray.learning import AlgorithmConfig
 from cudal1_ray.prompting import Prompt, parse_answer
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 from cudal1_ray.rollout import Completion
-from cudal1_ray.training.reinforcement import policy_sequences, without_copies, without_noise
+from cudal1_ray.training.reinforcement import policy_sequences, without_noise
 from cudal1_ray.training.sampling import EvaluatedSample
 
 STEADY, SCATTERED = (2.0,) * 7, (1.0, 3.0) * 4
@@ -108,26 +108,16 @@ def test_completions_when_truncated_are_kept_masked_or_penalised_as_configured()
         assert advantages == ([0.0, 0.0] if truncated == "mask" else [1.0, -1.0])
 
 
-def test_copy_when_rewarded_counts_as_the_worst_of_its_group():
-    assert without_copies([3.0, 1.0, 0.1, 0.2], [0, 0, 0, 0], [True, False, False, True]) == [0.1, 1.0, 0.1, 0.1]
-    assert without_copies([3.0, 2.0, 5.0], [0, 0, 1], [True, True, False]) == [2.0, 2.0, 5.0]
-
-
-def test_copy_when_of_the_best_exemplar_is_never_reinforced():
-    batch = [
-        evaluated_sample(0, 3.0, copied=True),
-        evaluated_sample(0, 3.0, copied=True),
-        evaluated_sample(0, 0.0, reasons=("timeout",)),
-    ]
-    rewards, advantages, _ = policy_sequences(batch, SPEEDUP, GRPO, None)
-    assert rewards == [3.0, 3.0, 0.0] and advantages == [0.0, 0.0, 0.0]
-    _, advantages, _ = policy_sequences([*batch, evaluated_sample(0, 1.0)], SPEEDUP, GRPO, None)
-    assert max(advantages[:2]) <= 1e-12 and advantages[3] > 1.0
-    success = RewardsConfig(kind="success")
-    _, advantages, _ = policy_sequences(
-        [*batch, evaluated_sample(0, 1.0)], success, AlgorithmConfig(name="reinforce"), None
-    )
-    assert advantages == [0.0, 0.0, 0.0, 1.0]
+def test_copy_of_an_exemplar_has_no_advantage_and_changes_no_other():
+    batch = [evaluated_sample(0, 1.0), evaluated_sample(0, 0.0, reasons=("timeout",))]
+    copies = [evaluated_sample(0, 3.0, copied=True), evaluated_sample(0, 0.1, copied=True)]
+    for config in (SPEEDUP, RewardsConfig(kind="success")):
+        rewards, advantages, sequences = policy_sequences([*copies, *batch], config, GRPO, None)
+        assert rewards == ([3.0, 0.1, 1.0, 0.0] if config is SPEEDUP else [1.0, 1.0, 1.0, 0.0])
+        assert advantages == [0.0, 0.0, 1.0, -1.0] and len(sequences) == 2
+    _, advantages, _ = policy_sequences([*copies, *batch], SPEEDUP, AlgorithmConfig(name="reinforce"), None)
+    assert advantages == [0.0, 0.0, 1.0, 0.0]
+    assert policy_sequences(copies, SPEEDUP, GRPO, None)[1:] == ([0.0, 0.0], [])
 
 
 def test_group_when_its_rewards_differ_by_noise_is_a_tie():
