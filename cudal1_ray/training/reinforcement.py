@@ -47,9 +47,9 @@ def policy_sequences(
 ) -> tuple[list[float | None], list[float], list[TrainingSequence]]:
     """Return rewards and advantages of a batch, and the sequences with a non-zero advantage.
 
-    Within each group, the algorithm compares the completions that copy no exemplar of their prompt, and of their rewards
-    those that differ by less than the measurement's noise become equal (`without_noise`). A copy has advantage 0: no
-    reward for what was shown, and no push away from kernels like it either.
+    Within each group, the algorithm compares the completions that copy no exemplar of their prompt. Rewards of theirs
+    that differ by less than the measurement's noise become equal (`without_noise`). A copy has advantage 0: no reward
+    for what was shown, and no push away from kernels like it either.
 
     Args:
         samples: completions with verdicts; those of one prompt share `group`.

@@ -108,7 +108,7 @@ def test_completions_when_truncated_are_kept_masked_or_penalised_as_configured()
         assert advantages == ([0.0, 0.0] if truncated == "mask" else [1.0, -1.0])
 
 
-def test_copy_of_an_exemplar_has_no_advantage_and_changes_no_other():
+def test_copy_when_of_an_exemplar_has_no_advantage_and_changes_no_other():
     batch = [evaluated_sample(0, 1.0), evaluated_sample(0, 0.0, reasons=("timeout",))]
     copies = [evaluated_sample(0, 3.0, copied=True), evaluated_sample(0, 0.1, copied=True)]
     for config in (SPEEDUP, RewardsConfig(kind="success")):
