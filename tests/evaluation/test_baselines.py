@@ -132,35 +132,3 @@ def test_reference_when_the_gpu_has_no_room_is_not_kept(monkeypatch, share, kept
     with Evaluator(load_config(settings).evaluation) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
         assert [session.reference is not None for session in evaluator._problems._sessions.values()] == [kept]
-
-
-LONG_SUM = """
-import torch
-
-
-class {name}(torch.nn.Module):
-    def forward(self, a, b):
-        return torch.mm(a, b)
-
-
-def get_inputs():
-    return [torch.rand(256, 65536), torch.rand(65536, 256)]
-
-
-def get_init_inputs():
-    return []
-"""
-
-
-@pytest.mark.gpu
-def test_exact_candidate_when_the_baseline_adds_in_tf32_is_right():
-    """A tensor core's long sum of positive numbers is off by more than the rounding of its inputs explains."""
-    from cudal1_ray.config import load_config
-    from cudal1_ray.evaluation import Evaluator
-    from cudal1_ray.problems import Problem
-
-    settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.rules.same_operations=measure"]
-    with Evaluator(load_config(settings).evaluation) as evaluator:
-        problem = Problem("long-sum", LONG_SUM.format(name="Model"), "product")
-        verdict = evaluator.evaluate(problem, LONG_SUM.format(name="ModelNew"))
-    assert verdict.accepted, verdict.detail

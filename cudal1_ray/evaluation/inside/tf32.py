@@ -29,24 +29,13 @@ _HALF, _DROPPED = 1 << 12, (1 << 13) - 1  # TF32 keeps the first ten of float32'
 
 class CoarseArithmetic(TorchFunctionMode):
     """Rounds inputs and weights of all convolutions of float32 within it to TF32, and with `products` those of all
-    products, which it also lets run in TF32: a GPU adds them up in a coarser way, too. `any`: whether there was one.
-    It sees functions, not what they dispatch to: for that torch would import its compiler, for more than a second.
+    products. `any`: whether there was one. It sees functions, not what they dispatch to: for that torch would import
+    its compiler, for more than a second.
     """
 
     def __init__(self, *, convolutions: bool = True, products: bool = False) -> None:
         super().__init__()
         self.any, self._convolutions, self._products = False, convolutions, products
-        self._precision = torch.get_float32_matmul_precision()
-
-    def __enter__(self) -> CoarseArithmetic:
-        if self._products:
-            torch.set_float32_matmul_precision("high")
-        return super().__enter__()
-
-    def __exit__(self, *failure: Any) -> None:
-        super().__exit__(*failure)
-        if self._products:
-            torch.set_float32_matmul_precision(self._precision)
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
