@@ -54,6 +54,45 @@ def test_baseline_when_a_file_defines_it_is_what_the_candidate_is_timed_against(
     assert verdict.accepted and verdict.timed_runs > 0  # it is not credited with the reference's own 1.0
 
 
+LONG_SUM = """
+import torch
+
+
+class {name}(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.mm(a, b)
+
+
+def get_inputs():
+    return [torch.rand({rows}, {depth}), torch.rand({depth}, {rows})]
+
+
+def get_init_inputs():
+    return []
+"""
+ROUNDS = "return lambda a, b: model(a.bfloat16().float(), b.bfloat16().float())"
+COARSE = "torch.mm(a.bfloat16().float(), b.bfloat16().float())"
+
+
+@pytest.mark.parametrize("product, reasons", [("torch.mm(a, b)", ()), (COARSE, ("precision_downgrade",))])
+def test_candidate_when_only_its_baseline_is_coarse_gets_the_same_verdict(tmp_path, monkeypatch, product, reasons):
+    """As tuned eager is on a GPU: the baseline's answers are what those of timed calls are compared with."""
+    from cudal1_ray.config import load_config
+    from cudal1_ray.evaluation import Evaluator
+    from cudal1_ray.evaluation.opening import references
+    from cudal1_ray.problems import Problem
+
+    (path := tmp_path / "own.py").write_text(OWN.format(body=ROUNDS))
+    monkeypatch.setattr(references, "is_file", lambda name: False)
+    monkeypatch.setattr(references, "coarse_products", lambda *_: True)
+    settings = ["evaluation=cpu_train", f"evaluation.against={path}", "evaluation.rules.same_operations=measure"]
+    problem = Problem("long-sum", LONG_SUM.format(name="Model", rows=256, depth=2048), "product")
+    candidate = LONG_SUM.format(name="ModelNew", rows=256, depth=2048).replace("torch.mm(a, b)", product)
+    with Evaluator(load_config([*settings, *MEASURED_ONCE]).evaluation) as evaluator:
+        verdict = evaluator.evaluate(problem, candidate)
+    assert verdict.reasons == reasons, verdict.detail
+
+
 def test_baseline_when_its_file_fails_is_the_references_fault(tmp_path):
     verdict = _evaluate_against(tmp_path / "own.py", "raise RuntimeError('no such layout')")
     assert verdict.reasons == ("reference_error",)
@@ -132,3 +171,17 @@ def test_reference_when_the_gpu_has_no_room_is_not_kept(monkeypatch, share, kept
     with Evaluator(load_config(settings).evaluation) as evaluator:
         assert evaluator.evaluate(problem("chain"), renamed("chain")).accepted
         assert [session.reference is not None for session in evaluator._problems._sessions.values()] == [kept]
+
+
+@pytest.mark.gpu
+def test_exact_candidate_when_tuned_eager_adds_in_tf32_is_right():
+    """A tensor core's long sum of positive numbers is off by more than the rounding of its inputs explains."""
+    from cudal1_ray.config import load_config
+    from cudal1_ray.evaluation import Evaluator
+    from cudal1_ray.problems import Problem
+
+    settings = ["evaluation=cuda", "evaluation.against=tuned_eager", "evaluation.rules.same_operations=measure"]
+    problem = Problem("long-sum", LONG_SUM.format(name="Model", rows=256, depth=65536), "product")
+    with Evaluator(load_config(settings).evaluation) as evaluator:
+        verdict = evaluator.evaluate(problem, LONG_SUM.format(name="ModelNew", rows=256, depth=65536))
+    assert verdict.accepted, verdict.detail

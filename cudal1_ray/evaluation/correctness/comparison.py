@@ -161,7 +161,10 @@ def expect(
     )  # fmt: skip
 
 
-def expect_again(native: torch.Tensor, earlier: Expected | None, config: CheckConfig, device: str = "cpu") -> Expected:
+def expect_again(
+    native: torch.Tensor, earlier: Expected | None, config: CheckConfig, device: str = "cpu",
+    off: tuple[float, float] = (0.0, 0.0),
+) -> Expected:  # fmt: skip
     """Return what an output for other inputs of a trial's kind must be, where only the reference's answer to them is
     known: how far that may be off, the trial has shown.
 
@@ -169,6 +172,7 @@ def expect_again(native: torch.Tensor, earlier: Expected | None, config: CheckCo
         native: the reference's answer.
         earlier: the same output's in the trial; None where the trial has no such output.
         device: as `expect` takes it.
+        off: `error_of` the same output, where another than the trial's reference gave `native`.
     """
     exact = native if native.dtype.is_floating_point or native.is_complex() else None
     fresh = expect(native, exact, config, device)
@@ -182,10 +186,23 @@ def expect_again(native: torch.Tensor, earlier: Expected | None, config: CheckCo
     share = 1.0 / count if earlier.mismatches_allowed and count >= _FEWEST_DECIDED else 0.0
     return replace(
         fresh,
-        rms_allowed=max(fresh.rms_allowed, _OTHER_INPUTS * earlier.rms_allowed * scale),
-        max_allowed=max(fresh.max_allowed, _OTHER_INPUTS * earlier.max_allowed),
+        rms_allowed=max(fresh.rms_allowed, _OTHER_INPUTS * (earlier.rms_allowed + off[0]) * scale),
+        max_allowed=max(fresh.max_allowed, _OTHER_INPUTS * (earlier.max_allowed + off[1])),
         mismatches_allowed=max(earlier.mismatches_allowed, share),
     )
+
+
+def error_of(output: torch.Tensor, expected: Expected, device: str = "cpu") -> tuple[float, float]:
+    """Return an output's root-mean-square error, and its largest as a share of an element's size plus the spread; zeros
+    where it has none: shapes that differ, whole numbers, elements that are not finite.
+    """
+    if output.shape != expected.truth.shape or not output.numel() or not expected.size or expected.infinite is not None:
+        return 0.0, 0.0
+    device = compared_on(device, output.nbytes)
+    truth = _wide(expected.truth.to(device))
+    error = (output.to(device).to(truth.dtype) - truth).abs()
+    worst = float((error / (truth.abs() + expected.spread)).max())
+    return (rms(error), worst) if math.isfinite(worst) else (0.0, 0.0)
 
 
 def only_finite(expected: Expected) -> Expected:

@@ -13,6 +13,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.comparison import (
     Difference,
     compare,
+    error_of,
     expect_again,
     is_small,
     shape_difference,
@@ -70,19 +71,22 @@ def random_picks(chance: random.Random, number: int = 8) -> list[float]:
 
 
 def compare_call(
-    fetched: CallResult, trial: Trial, config: EvaluationConfig, answered: CallResult | None = None
-) -> Difference | None:
+    fetched: CallResult, trial: Trial, config: EvaluationConfig, answered: CallResult | None = None,
+    off: Sequence[tuple[float, float]] = (),
+) -> Difference | None:  # fmt: skip
     """Return None when structure, devices, shapes, dtypes and values are right. `answered`: the reference's answer to
-    the same inputs, where these are not the trial's own: sizes and plain numbers may depend on them.
+    the same inputs, where these are not the trial's own: sizes and plain numbers may depend on them. `off`: how far
+    that reference's outputs are from the trial's, by `errors_of`.
     """
     structure, devices, expected = trial.structure, trial.devices, trial.expected
     shapes = [entry.shape for entry in expected]
     if answered is not None:
         structure, devices, shapes = answered.structure, answered.devices, answered.shapes
         of_trial = [*trial.expected, *[None] * len(answered.outputs)]
+        all_off = [*off, *[(0.0, 0.0)] * len(answered.outputs)]
         expected = [
-            expect_again(native, earlier, config.check, config.device)
-            for native, earlier in zip(answered.tensors(), of_trial, strict=False)
+            expect_again(native, earlier, config.check, config.device, error)
+            for native, earlier, error in zip(answered.tensors(), of_trial, all_off, strict=False)
         ]
     elif trial.picks is None:
         expected = [entry.windows(fetched.picks) for entry in expected]
@@ -103,6 +107,12 @@ def compare_call(
         if wrong := compare(view_of_bytes(data, spec), want, config.device):
             return Difference(wrong.reason, f"output {number}: {wrong.detail}")
     return None
+
+
+def errors_of(fetched: CallResult, trial: Trial, config: EvaluationConfig) -> list[tuple[float, float]]:
+    """Return the error of each output of a call with the trial's inputs, as `error_of` gives it."""
+    expected = trial.expected if trial.picks is not None else [of.windows(fetched.picks) for of in trial.expected]
+    return [error_of(output, of, config.device) for output, of in zip(fetched.tensors(), expected, strict=False)]
 
 
 def refuse_shared_memory(session: ProblemSession, fetched: CallResult) -> None:

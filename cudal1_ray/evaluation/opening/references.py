@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cudal1_ray.evaluation.baselines import is_file
+from cudal1_ray.evaluation.baselines import coarse_products, is_file
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.observation import observe
-from cudal1_ray.evaluation.correctness.trials import ask_trial, compare_call, first_turn
+from cudal1_ray.evaluation.correctness.trials import ask_trial, compare_call, errors_of, first_turn
 from cudal1_ray.evaluation.exchange.messages import Lock
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
@@ -181,6 +181,8 @@ class References:
                 raise Redrawn
             if is_file(config.against) and (wrong := compare_call(answered, own, config)) is not None:
                 raise Misbehaviour(wrong.reason, f"it gives something else than the reference: {wrong.detail}")
+            if coarse_products(config.against, config.device):
+                session.reference_off = errors_of(answered, own, config)
             with self._machinery.turns.beside_others():  # a compiled one takes longer, mostly on the CPU
                 seconds = warm_up(reference, inputs, WARM_UP_CALLS)
                 if not session.reference_seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -93,6 +93,7 @@ class ProblemSession:
     reference_seen: bool = False  # whether it is known where the reference's outputs lie
     reference_aliases: bool = False  # whether they share memory with each other
     reference_borrows: bool = False  # whether they lie in its inputs' memory
+    reference_off: list[tuple[float, float]] = field(default_factory=list)  # a coarse baseline's errors, by output
     solo_ms: float = 0.0
     overhead_s: float = 0.0
     degenerate: bool = False  # on the problem's own inputs the output is always the same

@@ -263,7 +263,7 @@ def _check_answer(session: ProblemSession, trial: Trial, fetched: CallResult) ->
 
 def _check_timed(session: ProblemSession, changed: bool, ours: CallResult, theirs: CallResult) -> None:
     trial = session.own[0]
-    wrong = compare_call(theirs, trial, session.config, ours)
+    wrong = compare_call(theirs, trial, session.config, ours, session.reference_off)
     if wrong is not None:
         reason = wrong.reason
         if reason in ("wrong_output", "wrong_structure", "partial_compute", "tolerance_exploit", "nan_comparison"):

@@ -8,6 +8,7 @@ import torch
 from cudal1_ray.evaluation.config import CheckConfig
 from cudal1_ray.evaluation.correctness.comparison import (
     compare,
+    error_of,
     expect,
     expect_again,
     independent_of_input,
@@ -246,3 +247,25 @@ def test_outputs_when_they_are_spread_as_in_the_trial_may_be_off_by_half_as_much
     again = expect_again(2 * exact.float(), earlier, CHECK)
     assert again.rms_allowed == pytest.approx(1.5 * 2 * earlier.rms_allowed)
     assert expect_again(exact.float(), None, CHECK).rms_allowed == pytest.approx(earlier.rms_allowed, rel=0.01)
+
+
+def test_answer_when_another_baselines_is_off_may_differ_by_that_error_too():
+    exact, other = (torch.rand(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) for n in (5, 6))
+    earlier = expect(exact.float(), exact, CHECK)
+    off = error_of((exact + 1e-3).float(), earlier)
+    assert off == pytest.approx((1e-3, 1e-3 / float(exact.min() + exact.std())), rel=0.01)
+    coarse = (other + 1e-3).float()  # the baseline's answer to other inputs
+    assert compare(other.float(), expect_again(coarse, earlier, CHECK)).reason == "precision_downgrade"
+    again = expect_again(coarse, earlier, CHECK, off=off)
+    assert compare(other.float(), again) is None
+    assert compare((other + 5e-3).float(), again) is not None
+
+
+@pytest.mark.parametrize(
+    "output", [torch.ones(3), torch.full((4,), torch.inf), torch.empty(0)], ids=["shape", "infinite", "empty"]
+)
+def test_error_when_nothing_can_be_compared_is_zero(output):
+    exact = torch.arange(4.0).double()
+    assert error_of(output, expect(exact.float(), exact, CHECK)) == (0.0, 0.0)
+    whole = torch.arange(4)
+    assert error_of(whole + 1, expect(whole, whole, CHECK)) == (0.0, 0.0)
