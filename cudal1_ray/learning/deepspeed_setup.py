@@ -85,6 +85,8 @@ def start_process_group(
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     distributed = torch.distributed
     if not distributed.is_initialized():
+        # Of a group that another library ended, as vLLM does at its own end, DeepSpeed would keep parts.
+        deepspeed.utils.groups._release_process_group_references()
         timeout = datetime.timedelta(seconds=timeout_s)
         if world_size == 1:
             store: torch.distributed.Store = distributed.HashStore()

@@ -310,3 +310,11 @@ def test_gradients_when_they_stay_not_finite_end_the_run(make_learner):
         learner.train_policy_gradient(sequences, ON_POLICY)
     with pytest.raises(FloatingPointError, match="5 gradients in a row"):
         learner.train_policy_gradient(sequences, ON_POLICY)
+
+
+def test_learner_when_another_library_ended_the_process_group_starts_again(make_learner):
+    make_learner()
+    torch.distributed.destroy_process_group()
+    learner = make_learner()
+    learner.start_stage(1e-2)
+    assert learner.train_sft(some_sequences(2))["optimiser_steps"] == 1
