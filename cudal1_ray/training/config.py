@@ -85,7 +85,7 @@ class ContrastiveConfig:
     group_size: int = bounded(8, least=1)  # completions per prompt: one GRPO group
     temperature: float = bounded(1.0, above=0)  # temperature of sampling; above 0 to explore
     # Learning rate of the stage; 0: no update is computed, the policy stays as it is. The default is customary for all
-    # weights; of adapters (policy.lora_rank) 1e-4.
+    # weights; of adapters (policy.lora_rank) 1e-4 to 3e-4.
     learning_rate: float = bounded(1e-6, least=0, most=1)
     # Optimiser steps in which the learning rate rises to learning_rate, then follows learner.schedule. The optimiser's
     # moments are empty at the start of a stage: its first steps are as large as any, however little a batch teaches.
