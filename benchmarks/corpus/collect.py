@@ -3,10 +3,11 @@
     python -m benchmarks.corpus.collect VERDICTS.jsonl ... [--torch 2.11.0] [--commit COMMIT]
     python -m benchmarks.corpus.collect --add VERDICTS.jsonl ...
 
-Rows are the accepted candidates with an own kernel, at the sizes they were evaluated in. A candidate whose code is no
-longer the evaluated one is left out, and counted. With `--add` the rows stay, and their column `speedups` takes in what
-other devices measured: each file holds the verdicts of one run, as `cudal1 evaluate --out` writes them or as the
-`verdicts.jsonl` of a training run, at the sizes of the table.
+Rows are the accepted candidates with an own kernel, at the sizes they were evaluated in. Rows of the table that is
+there stay where no verdict is given for their candidate. A candidate whose code is no longer the evaluated one is left
+out, and counted. With `--add` all rows stay, and their column `speedups` takes in what other devices measured: each
+file holds the verdicts of one run, as `cudal1 evaluate --out` writes them or as the `verdicts.jsonl` of a training run,
+at the sizes of the table.
 """
 
 from __future__ import annotations
@@ -33,13 +34,23 @@ OUT = Path("cudal1_ray/problems/corpus/kernelbench_kernels.parquet")
 AGREEMENT = (0.02, 0.03, 0.05)
 
 
-def collect(verdicts: list[Path], sizes: str, torch: str, commit: str) -> tuple[list[dict], Counter]:
-    """Return the table's rows, in the order of their keys, and what became of every candidate."""
+def collect(
+    verdicts: Sequence[Path], sizes: str, torch: str, commit: str, before: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[dict[str, Any]], Counter]:
+    """Return the table's rows, in the order of their keys, and what became of every candidate.
+
+    Args:
+        before: rows of the table that is there; those without a new verdict stay if their code is still the source's.
+    """
+    earlier = {row["key"]: dict(row) for row in before}
     by_key = {str(row["id"]): row for file in verdicts for row in read_json_lines(file)}
     rows, outcomes = [], Counter()
     for source in all_sources():
         verdict = by_key.get(source.key)
-        if verdict is None:
+        if verdict is None and source.key in earlier and earlier[source.key]["code"] == source.draft.code:
+            outcomes["evaluated before"] += 1
+            rows.append(earlier[source.key])
+        elif verdict is None:
             outcomes["not evaluated"] += 1
         elif verdict["candidate_hash"] != candidate_hash(source.draft.code):
             outcomes["changed since its evaluation"] += 1
@@ -158,8 +169,10 @@ def main() -> None:
         write(table, merged_speedups(rows, measured), arguments.out)
         print("\n".join(line for device, by_key in measured.items() for line in comparison(rows, device, by_key)))
         return
-    rows, outcomes = collect(arguments.verdicts, arguments.sizes, arguments.torch, arguments.commit)
-    write(pyarrow.Table.from_pylist(rows), merged_speedups(rows, {}), arguments.out)
+    before = pyarrow.parquet.read_table(arguments.out).to_pylist() if arguments.out.exists() else []
+    rows, outcomes = collect(arguments.verdicts, arguments.sizes, arguments.torch, arguments.commit, before)
+    columns = [{name: value for name, value in row.items() if name != "speedups"} for row in rows]
+    write(pyarrow.Table.from_pylist(columns), merged_speedups(rows, {}), arguments.out)
     problems = {(row["level"], row["problem_id"]) for row in rows}
     print(f"{len(rows)} candidates of {len(problems)} problems in {arguments.out}")
     for outcome, count in outcomes.most_common():

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from benchmarks.corpus.level1 import losses, matmul, norms, planes, pointwise_problems, pooling, rows, scans, strided
+from benchmarks.corpus.level1 import (
+    convolution,
+    losses,
+    matmul,
+    norms,
+    planes,
+    pointwise_problems,
+    pooling,
+    rows,
+    scans,
+    strided,
+    transposed,
+)
 from benchmarks.corpus.record import Draft
 
-FAMILIES = (pointwise_problems, scans, rows, planes, strided, losses, norms, pooling, matmul)
+FAMILIES = (pointwise_problems, scans, rows, planes, strided, losses, norms, pooling, matmul, convolution, transposed)
 
 # Constants for checks without a GPU: small, and no multiples of block sizes.
 _ROWS = {"batch_size": 3, "dim": 1501}
@@ -31,6 +43,14 @@ SMALL |= {10: {"N": 2, "M": 35, "K": 50, "L": 90}, 11: {"b": 2, "i": 5, "j": 7, 
 SMALL |= {23: {"batch_size": 2, "dim": 20001}, 24: {"batch_size": 2, "dim": 20001}}
 SMALL |= {number: {"batch_size": 2, "features": 8, "num_groups": 2, "dim1": 53, "dim2": 61} for number in range(33, 37)}
 SMALL |= {number: {"batch_size": 3, "input_shape": (9001,)} for number in range(89, 94)}
+_IMAGE = {"batch_size": 2, "in_channels": 20, "out_channels": 24, "height": 5, "width": 19}
+_IMAGE |= {"height_in": 5, "width_in": 19, "length": 83}
+SMALL |= {number: _IMAGE for number in (57, 65, 67, 69, 71, 76, 78, 81, 86, 87)}
+SMALL |= {75: _IMAGE | {"out_channels": 12}}
+_VOLUME = {"batch_size": 1, "out_channels": 20, "depth": 2, "height": 3, "width": 4}
+_VOLUME |= {"depth_in": 2, "height_in": 3, "width_in": 4}
+SMALL |= {number: _VOLUME | {"in_channels": 20} for number in (58, 61, 68, 70, 72, 73, 77)}
+SMALL |= {number: _VOLUME | {"depth": 7, "height": 8, "width": 9} for number in (54, 60, 66)}
 
 
 def drafts() -> Iterator[Draft]:

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.corpus.collect import comparison, measured_by_device, merged_speedups, write
+from benchmarks.corpus.collect import OUT, collect, comparison, measured_by_device, merged_speedups, write
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import candidate_hash
+from cudal1_ray.problems.kernelbench import kernelbench_id
 
 CODES = ["a = 1", "b = 2", "a = 1"]  # some problems share a code
 PROBLEMS = [f"kernelbench-l1-p{number:03d}" for number in (1, 2, 3)]
@@ -72,3 +73,19 @@ def test_verdicts_when_none_is_of_the_table_name_their_file(tmp_path):
     for file in (other, tmp_path / "absent.jsonl"):
         with pytest.raises(UserError, match=f"{file.name}: no verdict of a candidate of the table"):
             measured_by_device(ROWS, [file])
+
+
+def test_table_when_few_candidates_are_evaluated_keeps_the_rows_of_the_others(tmp_path):
+    before = pq.read_table(OUT).to_pylist()
+    first, second, stale = (dict(row) for row in before[:3])
+    stale["code"] += "# changed"
+    fields = {"candidate_hash": candidate_hash(first["code"]), "speedup": 9.0, "speedup_low": 8.0, "speedup_high": 10.0}
+    problem = kernelbench_id(first["level"], first["problem_id"])
+    new = Verdict(problem, "accepted", credited_speedup=9.0, runtime_ms=1.0, hardware="B", own_kernel=True, **fields)
+    row = {"id": first["key"], "verdict": "accepted", **new.to_dict()}
+    (tmp_path / "verdicts.jsonl").write_text(json.dumps(row) + "\n")
+    rows, outcomes = collect([tmp_path / "verdicts.jsonl"], "scaled", "2.11.0", "abc", [first, second, stale])
+    assert [row["key"] for row in rows] == [first["key"], second["key"]]
+    assert rows[0]["speedup"] == 9.0 and rows[0]["hardware"] == "B" and rows[1] == second
+    assert (outcomes["accepted"], outcomes["evaluated before"]) == (1, 1)
+    assert merged_speedups(rows, {}) == [{"B": 9.0}, dict(second["speedups"])]
