@@ -82,7 +82,7 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
     if config.policy.kind != "scratch":
         assert config.rewards.kind == "staged" and not config.rewards.smoothing and config.policy.chat
         assert config.learner.optimizer == "adamw"
-        assert config.contrastive.learning_rate <= (1e-4 if config.policy.lora_rank else 1e-6)
+        assert config.contrastive.learning_rate <= (3e-4 if config.policy.lora_rank else 1e-6)
 
 
 @pytest.mark.parametrize(
