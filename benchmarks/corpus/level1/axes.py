@@ -22,13 +22,20 @@ def axes(names: str, transposed: bool = False) -> dict[str, object]:
     """Return the texts for axes "w", "hw" or "dhw"; `n` is the sample, `o*` the output's and `i*` the input's place.
 
     Args:
-        transposed: whether the convolution is a transposed one, with a stride of 1.
+        transposed: whether the convolution is a transposed one; its `inputs` are those with a stride of 1.
     """
     upper = names.upper()
     source = "o{0} + P{1} - k{0} * D{1}" if transposed else "o{0} * S{1} - P{1} + k{0} * D{1}"
+    sides = ["extents", *(f"conv.{name}" for name in ("kernel_size", "stride", "padding", "dilation"))]
+    length = "(i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d"
+    if transposed:
+        sides.append("conv.output_padding")
+        length = "(i - 1) * s - 2 * p + d * (k - 1) + more + 1 for i, k, s, p, d, more"
     kinds = [[f"{kind}{axis}" for axis in upper] for kind in "KSPD"]
     inside = [f"(i{axis} >= 0) & (i{axis} < {axis.upper()})" for axis in names]
     return {
+        "sides": ", ".join(sides),
+        "length": length,
         "extents": ", ".join(upper),
         "outs": ", ".join(f"O{axis}" for axis in upper),
         "window": ",\n                ".join(", ".join(f"{name}: tl.constexpr" for name in of) for of in kinds),

@@ -56,7 +56,8 @@ def conv_kernel(x_ptr, f_ptr, out_ptr, C, O, $extents, $outs, $window,
         total = tl.dot(f, x, total, input_precision="$precision")
     tl.store(out_ptr + o * $out_volume + $out_at, total, mask=(o < O) & (ow < OW))
 """
-MODEL = """
+# How a model begins: its layer, and the extents of its output.
+MODEL_HEAD = """
 class ModelNew(nn.Module):
     def __init__(self, $arguments):
         super().__init__()
@@ -66,17 +67,21 @@ class ModelNew(nn.Module):
         conv, x = self.$name, x.contiguous()
         N, C, *extents = x.shape
         window = (*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation)
-        sides = zip(extents, conv.kernel_size, conv.stride, conv.padding, conv.dilation)
-        outs = [(i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d in sides]
-        out = torch.empty(N, conv.out_channels, *outs, dtype=x.dtype, device=x.device)
+        sides = zip($sides)
+        outs = [$length in sides]
+"""
+MODEL = (
+    MODEL_HEAD
+    + """        O = conv.out_channels
+        out = torch.empty(N, O, *outs, dtype=x.dtype, device=x.device)
         f = $filters
-        O = conv.out_channels
         grid = (out.numel() // (O * outs[-1]), triton.cdiv(outs[-1], $bp), triton.cdiv(O, $bo))
         conv_kernel[grid](
             x, f, out, C, O, *extents, *outs, *window, BO=$bo, BP=$bp, BK=$bk, num_warps=$warps, num_stages=3
         )
         return out
 """
+)
 SEPARABLE = """
 @triton.jit
 def separable_kernel(x_ptr, f_ptr, p_ptr, out_ptr, C, O, $extents, $outs, $window,
@@ -102,22 +107,9 @@ def separable_kernel(x_ptr, f_ptr, p_ptr, out_ptr, C, O, $extents, $outs, $windo
         inside = (o < O)[:, None] & (ow < OW)[None, :]
         tl.store(out_ptr + o[:, None] * $out_volume + $out_at[None, :], total, mask=inside)
 """
-SEPARABLE_MODEL = """
-class ModelNew(nn.Module):
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
-        super().__init__()
-        self.depthwise = nn.Conv2d(
-            in_channels, in_channels, kernel_size, stride, padding, dilation, groups=in_channels, bias=False
-        )
-        self.pointwise = nn.Conv2d(in_channels, out_channels, 1, bias=False)
-
-    def forward(self, x):
-        conv, x = self.depthwise, x.contiguous()
-        N, C, *extents = x.shape
-        window = (*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation)
-        sides = zip(extents, conv.kernel_size, conv.stride, conv.padding, conv.dilation)
-        outs = [(i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d in sides]
-        O = self.pointwise.out_channels
+SEPARABLE_MODEL = (
+    MODEL_HEAD
+    + """        O = self.pointwise.out_channels
         out = torch.empty(N, O, *outs, dtype=x.dtype, device=x.device)
         separable_kernel[(N * outs[0], triton.cdiv(outs[1], $bp))](
             x, conv.weight, self.pointwise.weight, out, C, O, *extents, *outs, *window,
@@ -125,6 +117,11 @@ class ModelNew(nn.Module):
         )
         return out
 """
+)
+SEPARABLE_LAYER = """depthwise = nn.Conv2d(
+            in_channels, in_channels, kernel_size, stride, padding, dilation, groups=in_channels, bias=False
+        )
+        self.pointwise = nn.Conv2d(in_channels, out_channels, 1, bias=False)"""
 TEXT = """1. The convolution is a product of the filters, as a matrix of output channels by channels and window
 positions, with input values that are gathered on the way: tensor cores do the arithmetic, without an unfolded copy.
 
@@ -150,20 +147,28 @@ of a row in registers and multiplies them by the pointwise filters at once.
 TECHNIQUES = ("shared-memory tiling", "async copy", "thread-block configuration")
 # PyTorch lets a convolution of float32 use TF32; three products of TF32 are as exact as float32.
 NOTES = {
-    "tf32": "Operands are rounded to TF32 and sums kept in fp32, as PyTorch's own convolutions do by default.",
+    "tf32": "Operands are TF32 and sums fp32, as PyTorch's own convolutions do by default.",
     "tf32x3": "Each product is three of TF32, which together are as exact as fp32.",
 }
 
 
-def _members(
-    kernel: str, filters: str, order: str, bk: int, *tiles: tuple[str, int, int, int, str]
+def members(
+    texts: tuple[str, str], filters: str, bk: int, *tiles: tuple[str, int, int, int, str], order: str = ""
 ) -> tuple[Member, ...]:
+    """Return a member for each tile, given as its name, output channels, positions, warps and precision.
+
+    Args:
+        texts: the kernel and the design.
+        filters: as the kernel reads them.
+        bk: products that a step adds up.
+    """
+    kernel, design = texts
     return tuple(
         Member(
             name,
             kernel,
             MODEL,
-            TEXT,
+            design,
             TECHNIQUES,
             constants={"bo": bo, "bp": bp, "bk": bk, "warps": warps, "precision": precision, "order": order}
             | {"filters": filters, "note": NOTES[precision]},
@@ -172,30 +177,27 @@ def _members(
     )
 
 
+def _by_position(bk: int, least: int) -> tuple[Member, ...]:
+    tiles = ("tile64", least, 64, 4, "tf32"), ("tile128", 128, 128, 8, "tf32"), ("exact", 64, 128, 4, "tf32x3")
+    filters = "conv.weight.flatten(2).permute(2, 0, 1).contiguous()"
+    return members((BY_POSITION, TEXT), filters, bk, *tiles, order=_POSITION)
+
+
 def _separable(name: str, bp: int, warps: int, precision: str) -> Member:
     constants = {"bo": 64, "bp": bp, "warps": warps, "precision": precision, "note": NOTES[precision]}
     return Member(name, SEPARABLE, SEPARABLE_MODEL, SEPARABLE_TEXT, ("kernel fusion", *TECHNIQUES), constants=constants)
 
 
-_BY_POSITION = "conv.weight.flatten(2).permute(2, 0, 1).contiguous()"
-_FEW = _members(
-    BY_PAIR,
+_FEW = members(
+    (BY_PAIR, TEXT),
     "conv.weight",
-    _PAIR,
     32,
     ("pairs64", 64, 64, 4, "tf32"),
     ("pairs128", 64, 128, 8, "tf32"),
     ("exact", 64, 64, 4, "tf32x3"),
+    order=_PAIR,
 )
-_MANY = _members(
-    BY_POSITION,
-    _BY_POSITION,
-    _POSITION,
-    32,
-    ("tile64", 64, 64, 4, "tf32"),
-    ("tile128", 128, 128, 8, "tf32"),
-    ("exact", 64, 128, 4, "tf32x3"),
-)
+_MANY = _by_position(bk=32, least=64)
 _VOLUME = axes("dhw") | {
     "name": "conv3d",
     "arguments": "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1",
@@ -251,18 +253,10 @@ PROBLEMS = [
     ),
     Problem(
         87,
-        """A 1x1 convolution of 64 channels to 128 is a product of a 128 x 64 matrix with the image of each sample: 64
-        products for an output, 3 bytes of traffic in each 8192 FLOPs of a position. It is bound by reading the input
-        and writing twice as much; a kernel has to read every value once and multiply on tensor cores meanwhile.""",
-        _members(
-            BY_POSITION,
-            _BY_POSITION,
-            _POSITION,
-            64,
-            ("tile64", 128, 64, 4, "tf32"),
-            ("tile128", 128, 128, 8, "tf32"),
-            ("exact", 64, 128, 4, "tf32x3"),
-        ),
+        """A 1x1 convolution of 64 channels to 128 is a product of a 128 x 64 matrix with the image of each sample:
+        16,384 FLOPs and 768 bytes of traffic at each position. It is bound by reading the input and writing twice as
+        much; a kernel has to read every value once and multiply on tensor cores meanwhile.""",
+        _by_position(bk=64, least=128),
         axes("hw")
         | {
             "name": "conv1d",
@@ -280,7 +274,12 @@ PROBLEMS = [
             _separable("fused128", 128, 8, "tf32"),
             _separable("exact", 64, 4, "tf32x3"),
         ),
-        axes("hw"),
+        axes("hw")
+        | {
+            "name": "depthwise",
+            "arguments": "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1",
+            "layer": SEPARABLE_LAYER,
+        },
     ),
 ]
 

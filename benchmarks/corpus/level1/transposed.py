@@ -5,31 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.corpus.level1.axes import axes
-from benchmarks.corpus.level1.convolution import BY_POSITION, NOTES
+from benchmarks.corpus.level1.convolution import BY_POSITION, MODEL_HEAD, NOTES, TECHNIQUES, members
 from benchmarks.corpus.level1.member import Member, Problem, drafts_of
 from benchmarks.corpus.record import Draft
 
-MODEL = """
-class ModelNew(nn.Module):
-    def __init__(self, $arguments):
-        super().__init__()
-        self.$layer
-
-    def forward(self, x):
-        conv, x = self.$name, x.contiguous()
-        N, C, *extents = x.shape
-        window = (*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation)
-        sides = zip(extents, conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.output_padding)
-        outs = [(i - 1) * s - 2 * p + d * (k - 1) + more + 1 for i, k, s, p, d, more in sides]
-        O = conv.out_channels
-        out = torch.empty(N, O, *outs, dtype=x.dtype, device=x.device)
-        f = conv.weight.flatten(2).permute(2, 1, 0).contiguous()
-        grid = (out.numel() // (O * outs[-1]), triton.cdiv(outs[-1], $bp), triton.cdiv(O, $bo))
-        conv_kernel[grid](
-            x, f, out, C, O, *extents, *outs, *window, BO=$bo, BP=$bp, BK=$bk, num_warps=$warps, num_stages=3
-        )
-        return out
-"""
 # A position of the window reaches the outputs of one phase only: those at which the division by the stride is exact.
 _LOOPS = {
     "hw": """
@@ -87,19 +66,9 @@ def conv_kernel(x_ptr, f_ptr, out_ptr, C, O, groups, $extents, $outs, $window,
     inside = (o < O)[:, None] & (ow < OW)[None, :]
     tl.store(out_ptr + o[:, None] * $out_volume + $out_at[None, :], total, mask=inside)
 """
-STRIDED_MODEL = """
-class ModelNew(nn.Module):
-    def __init__(self, $arguments):
-        super().__init__()
-        self.$layer
-
-    def forward(self, x):
-        conv, x = self.$name, x.contiguous()
-        N, C, *extents = x.shape
-        window = (*conv.kernel_size, *conv.stride, *conv.padding, *conv.dilation)
-        sides = zip(extents, conv.kernel_size, conv.stride, conv.padding, conv.dilation, conv.output_padding)
-        outs = [(i - 1) * s - 2 * p + d * (k - 1) + more + 1 for i, k, s, p, d, more in sides]
-        O, groups, stride = conv.out_channels // conv.groups, conv.groups, conv.stride[-1]
+STRIDED_MODEL = (
+    MODEL_HEAD
+    + """        O, groups, stride = conv.out_channels // conv.groups, conv.groups, conv.stride[-1]
         out = torch.empty(N, groups * O, *outs, dtype=x.dtype, device=x.device)
         f = conv.weight.flatten(2).permute(2, 0, 1).contiguous()
         columns = stride * triton.cdiv(triton.cdiv(outs[-1], stride), $bp)
@@ -109,6 +78,7 @@ class ModelNew(nn.Module):
         )
         return out
 """
+)
 TEXT = """1. Each output gathers the inputs that reach it, so nothing is scattered or added atomically: with a stride of
 1 a transposed convolution is a convolution with the window mirrored.
 
@@ -129,21 +99,10 @@ positions: they would be products with zeros.
     cores; all output channels of a group are computed together, so an input row is read once for each position.
 
     4. $note The filters are transposed once, which makes their tiles contiguous, and edges are masked."""
-TECHNIQUES = ("shared-memory tiling", "async copy", "thread-block configuration")
 
 
 def _members(bk: int, *tiles: tuple[str, int, int, int, str]) -> tuple[Member, ...]:
-    return tuple(
-        Member(
-            name,
-            BY_POSITION,
-            MODEL,
-            TEXT,
-            TECHNIQUES,
-            constants={"bo": bo, "bp": bp, "bk": bk, "warps": warps, "precision": precision, "note": NOTES[precision]},
-        )
-        for name, bo, bp, warps, precision in tiles
-    )
+    return members((BY_POSITION, TEXT), "conv.weight.flatten(2).permute(2, 1, 0).contiguous()", bk, *tiles)
 
 
 def _strided(*tiles: tuple[str, int, int, str]) -> tuple[Member, ...]:
@@ -176,7 +135,7 @@ def _axes(names: str, model_arguments: str, layer_arguments: str, **constants: o
     layer = (
         f"{name} = nn.ConvTranspose{len(names)}d(in_channels, out_channels, kernel_size, {layer_arguments}bias=False)"
     )
-    texts = axes(names, transposed=not constants) | {"name": name, "arguments": model_arguments, "layer": layer}
+    texts = axes(names, transposed=True) | {"name": name, "arguments": model_arguments, "layer": layer}
     return texts | {"loops": _LOOPS[names], **constants} if constants else texts
 
 
