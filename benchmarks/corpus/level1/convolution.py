@@ -185,7 +185,8 @@ def _by_position(bk: int, least: int) -> tuple[Member, ...]:
 
 def _separable(name: str, bp: int, warps: int, precision: str) -> Member:
     constants = {"bo": 64, "bp": bp, "warps": warps, "precision": precision, "note": NOTES[precision]}
-    return Member(name, SEPARABLE, SEPARABLE_MODEL, SEPARABLE_TEXT, ("kernel fusion", *TECHNIQUES), constants=constants)
+    techniques = ("kernel fusion", "shared-memory tiling", "thread-block configuration")
+    return Member(name, SEPARABLE, SEPARABLE_MODEL, SEPARABLE_TEXT, techniques, constants=constants)
 
 
 _FEW = members(
