@@ -23,7 +23,7 @@ from cudal1_ray.evaluation.correctness.comparison import (
 from cudal1_ray.evaluation.correctness.trials import random_picks
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
-from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Forget, Open, Opened, Traits, Tried
+from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Open, Opened, Traits, Tried
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec, aligned, view_of_bytes
 from cudal1_ray.evaluation.host.handles import ContestantHandle, Misbehaviour
 from cudal1_ray.evaluation.opening.session import (
@@ -107,7 +107,6 @@ def open_problem(
             if not session.degenerate or not opening.small or attempt == _OTHER_WEIGHTS:
                 break
             session.close()
-            maker.ask(Forget(), 60.0, doing="clearing up")
         if session.degenerate and config.rules.degenerate == "reject":
             session.close()
             raise ProblemFault("degenerate_input", "the reference's output does not depend on its input")
