@@ -13,6 +13,7 @@ import torch
 from cudal1_ray.evaluation.baselines import coarse_products
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.correctness.comparison import (
+    Expected,
     compared_on,
     expect,
     independent_of_input,
@@ -23,7 +24,7 @@ from cudal1_ray.evaluation.correctness.comparison import (
 from cudal1_ray.evaluation.correctness.trials import random_picks
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
-from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Open, Opened, Traits, Tried
+from cudal1_ray.evaluation.exchange.messages import Attach, Character, FetchTrial, Open, Opened, Tensors, Traits, Tried
 from cudal1_ray.evaluation.exchange.tensors import TensorSpec, aligned, view_of_bytes
 from cudal1_ray.evaluation.host.handles import ContestantHandle, Misbehaviour
 from cudal1_ray.evaluation.opening.session import (
@@ -290,11 +291,42 @@ class _Opening:
         picks = None
         if kind == "own" and self.traits.drawing and not most_bytes:
             picks = random_picks(self.chance, _INPUT_WINDOWS)
-        answer = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
-        trial = _trial(kind, answer, self.out, self.config, model_seed, stochastic=self.traits.stochastic)
-        trial.seed, trial.input_picks = seed, picks
-        trial.other_batch, trial.picks = kind in ("batch", "larger") or most_bytes > 0, self.picks
-        return trial
+        answer: Tensors = self.maker.ask(FetchTrial(picks), self._wait_s, doing="copying what the reference gave")
+        _within_limits(sum(spec.nbytes for spec in (*answer.inputs, *answer.native, *answer.exact)), self.config)
+        memory = memoryview(self.out.memory)
+        places = answer.windows or [(spec.offset, spec.nbytes) for spec in answer.inputs]
+        expected = self._expected(answer, memory)
+        if unknown := _unknown(answer.structure):
+            raise ProblemFault(
+                "reference_error", f"forward gives {unknown}; let it give tensors, numbers, lists, dictionaries"
+            )
+        return Trial(
+            kind, answer.inputs, [bytearray(memory[offset : offset + nbytes]) for offset, nbytes in places],
+            answer.structure, expected, [spec.device for spec in answer.native], answer.mutated, model_seed,
+            answer.in_order, other_batch=kind in ("batch", "larger") or most_bytes > 0, picks=self.picks, seed=seed,
+            input_picks=picks,
+        )  # fmt: skip
+
+    def _expected(self, answer: Tensors, memory: memoryview) -> list[Expected]:
+        """Return the expectations of a trial's outputs, which lie in `memory`."""
+        # Tensors that a GPU compares are copied on their way there.
+        stays = [compared_on(self.config.device, spec.nbytes) == "cpu" for spec in answer.native]
+
+        def read(specs: list[TensorSpec]) -> list[torch.Tensor]:
+            tensors = []
+            for spec, copied in zip(specs, stays, strict=True):
+                data = memory[spec.offset : spec.offset + spec.nbytes]
+                tensors.append(view_of_bytes(bytearray(data) if copied else data, spec))
+            return tensors
+
+        native = read(answer.native)
+        # Random layers draw other numbers in double precision, so there the native reference is the truth.
+        exact = read(answer.exact) if answer.exact and not self.traits.stochastic else [None] * len(native)
+        coarse = answer.coarse or [(0.0, 0.0)] * len(native)
+        return [
+            expect(n, e, self.config.check, self.config.device, shape, errors)
+            for n, e, shape, errors in zip(native, exact, answer.shapes, coarse, strict=True)
+        ]
 
     def _ask(self, kind: str, seed: int, model_seed: int = 0, *, probe: bool = False, most_bytes: int = 0) -> Tried:
         """Have the reference compute a trial; `probe`: only find out whether it can process such inputs."""
@@ -314,42 +346,6 @@ def _usable(trial: Trial, own: Trial) -> bool:
     if trial.other_batch and trial.output_bytes == own.output_bytes:
         return all(not e.shape for e in trial.expected)
     return True
-
-
-def _trial(
-    kind: str, answer: messages.Tensors, out: SharedRegion, config: EvaluationConfig, model_seed: int, *,
-    stochastic: bool,
-) -> Trial:  # fmt: skip
-    _within_limits(sum(spec.nbytes for spec in (*answer.inputs, *answer.native, *answer.exact)), config)
-    memory = memoryview(out.memory)
-    places = answer.windows or [(spec.offset, spec.nbytes) for spec in answer.inputs]
-    values: list[bytearray | memoryview] = [bytearray(memory[offset : offset + nbytes]) for offset, nbytes in places]
-    # Tensors that a GPU compares are copied on their way there.
-    stays = [compared_on(config.device, spec.nbytes) == "cpu" for spec in answer.native]
-
-    def read(specs: list[TensorSpec]) -> list[torch.Tensor]:
-        tensors = []
-        for spec, copied in zip(specs, stays, strict=True):
-            data = memory[spec.offset : spec.offset + spec.nbytes]
-            tensors.append(view_of_bytes(bytearray(data) if copied else data, spec))
-        return tensors
-
-    native = read(answer.native)
-    # Random layers draw other numbers in double precision, so there the native reference is the truth.
-    exact = read(answer.exact) if answer.exact and not stochastic else [None] * len(native)
-    coarse = answer.coarse or [(0.0, 0.0)] * len(native)
-    expected = [
-        expect(n, e, config.check, config.device, shape, errors)
-        for n, e, shape, errors in zip(native, exact, answer.shapes, coarse, strict=True)
-    ]
-    if unknown := _unknown(answer.structure):
-        raise ProblemFault(
-            "reference_error", f"forward gives {unknown}; let it give tensors, numbers, lists, dictionaries"
-        )
-    return Trial(
-        kind, answer.inputs, values, answer.structure, expected, [spec.device for spec in answer.native],
-        answer.mutated, model_seed, answer.in_order,
-    )  # fmt: skip
 
 
 def _unknown(structure: Any) -> str:
