@@ -65,11 +65,6 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
     def itemsize(self) -> int:
         return DTYPES[self.dtype].itemsize
 
-    @property
-    def _extent(self) -> int:
-        """Return the number of elements from the first to the last in memory."""
-        return extent(self.shape, self.strides)
-
     def elements_read(self, picks: list[float] | None) -> int:
         """Return the number of elements that `values` reads."""
         starts = window_starts(self.elements, picks)
@@ -86,7 +81,8 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         if self.device != "cpu" or not self.elements:
             return bytearray()
         starts = window_starts(self.elements, picks)
-        if self._plain:  # with no more copies than necessary
+        if self.strides == dense_strides(self.shape) and not (self.conjugate or self.negative):
+            # In the usual order: read with no more copies than necessary.
             if starts is None:
                 return read(self.address, self.elements * self.itemsize)
             places = (self.address + start * self.itemsize for start in starts)
@@ -100,19 +96,15 @@ class PlacedTensor(Struct, frozen=True, array_like=True):
         elements = elements.neg() if self.negative else elements
         return bytearray(elements.reshape(-1).view(torch.uint8).numpy().tobytes())
 
-    @property
-    def _plain(self) -> bool:
-        return self.strides == dense_strides(self.shape) and not (self.conjugate or self.negative)
-
     def _dense(self, read: Read, left: list[int]) -> torch.Tensor:
-        nbytes = self.elements * self.itemsize
-        if self._extent * self.itemsize > max(_SPREAD * nbytes, _SPREAD_BYTES):
+        spanned = extent(self.shape, self.strides) * self.itemsize
+        if spanned > max(_SPREAD * self.elements * self.itemsize, _SPREAD_BYTES):
             widest = max(range(len(self.shape)), key=lambda axis: self.strides[axis] * (self.shape[axis] > 1))
             return torch.stack([part._dense(read, left) for part in self._along(widest)], widest)
         left[0] -= 1
         if left[0] < 0:
             raise ValueError("an output that is spread over more memory than is read")
-        data = read(self.address, self._extent * self.itemsize)
+        data = read(self.address, spanned)
         flat = torch.frombuffer(data, dtype=DTYPES[self.dtype])
         return flat.as_strided(self.shape, self.strides).contiguous()
 
