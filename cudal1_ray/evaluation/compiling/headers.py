@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,13 @@ class PrecompiledHeaders:
         """Make the header for builds with these flags, unless another process does; return whether it exists now."""
         path = self._made / hashlib.sha256(repr(flags).encode()).hexdigest()[:16]
         unfinished = self.path / path.name  # the compiler tries whatever lies beside finished ones
-        try:
-            with open(f"{unfinished}.lock", "w") as lock:
-                if lock_file(lock, wait=False) and not path.exists():  # else another process makes it
-                    command, null = ["nice", *_command(flags, unfinished)], subprocess.DEVNULL
-                    self._process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
-                    if self._process.wait() == 0:
-                        os.rename(unfinished, path)
-        except (OSError, ValueError, LookupError):  # no compiler is installed
-            pass
+        # These errors are raised where no compiler is installed.
+        with suppress(OSError, ValueError, LookupError), open(f"{unfinished}.lock", "w") as lock:
+            if lock_file(lock, wait=False) and not path.exists():  # else another process makes it
+                command, null = ["nice", *_command(flags, unfinished)], subprocess.DEVNULL
+                self._process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+                if self._process.wait() == 0:
+                    os.rename(unfinished, path)
         return path.exists()
 
     def close(self) -> None:

@@ -189,11 +189,8 @@ class ForkServer:
     def kill(self, supervisor: int) -> None:
         """End a contestant and all its descendants, and wait until they have ended."""
         if self.alive:
-            try:
+            with suppress(ServerDied):  # the kernel ended its children with it
                 self._ask(Kill(supervisor))
-                return
-            except ServerDied:
-                pass  # the kernel ended its children with it
 
     def _ask(self, request: Request, fds: tuple[int, ...] = ()) -> Any:
         if self._channel is None:
@@ -303,11 +300,9 @@ class ContestantHandle:
             raise Misbehaviour("resource_exhaustion", f"more than {self._limits.scratch_mib} MiB of files")
         if len(self.watch.family()) > self._limits.processes:
             raise Misbehaviour("resource_exhaustion", f"more than {self._limits.processes} processes")
-        try:
+        with suppress(ProcessLookupError):  # the closed channel will show that it is gone
             if not self._trusted and self.watch.instant().cpu > self._limits.cpu_s:
                 raise Misbehaviour("timeout", f"more than {self._limits.cpu_s} s of CPU time")
-        except ProcessLookupError:
-            pass  # the closed channel will show that it is gone
 
     def _files_mib(self) -> float:
         """Return the MiB of disk that the files in its scratch take."""

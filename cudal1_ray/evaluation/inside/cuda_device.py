@@ -183,11 +183,8 @@ class CudaDevice(CpuDevice):
     def build(self, construct: Callable[[], Any], seed: int, *, in_place: bool) -> tuple[Any, bool]:
         if in_place:
             self.seed(seed)
-            try:
-                with self.device:
-                    return construct(), True
-            except Exception:  # the model mixes them with numpy's tensors, a generator's or others
-                pass
+            with suppress(Exception), self.device:  # the model mixes them with numpy's tensors, a generator's or others
+                return construct(), True
         return super().build(construct, seed, in_place=in_place)
 
     def coarse_convolutions(self) -> bool:
