@@ -143,7 +143,7 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
     if constant < first.numel() and _are_codes(draws):
         return Common(properties, still=True)
     properties += _along(draws, _sums_to_one) + _along(draws, _are_logarithms_of_shares) + _ordered_columns(draws)
-    properties += () if uniform else _repeats_along(draws)
+    properties += () if uniform else _along(draws, _repeats, together=False)
     if not properties and (units := _along(draws, _is_unit)):
         return Common(units, still=True)
     if constant < first.numel():
@@ -154,9 +154,9 @@ def _common(draws: list[torch.Tensor], apart: bool, sizes: set[int], alike: floa
     return Common(properties + ((_is_uniform,) if uniform else ()), in_place=in_place)
 
 
-def _along(draws: list[torch.Tensor], of_rows: Property) -> tuple[Property, ...]:
-    """Return a property of rows once for every axis, or adjacent axes together, along which all draws have it."""
-    return tuple(partial(_holds, of_rows, axes) for axes in sorted(_axes(draws, of_rows, together=True)))
+def _along(draws: list[torch.Tensor], of_rows: Property, *, together: bool = True) -> tuple[Property, ...]:
+    """Return a property of rows once for every axis, or adjacent axes `together`, along which all draws have it."""
+    return tuple(partial(_holds, of_rows, axes) for axes in sorted(_axes(draws, of_rows, together=together)))
 
 
 def _axes(draws: list[torch.Tensor], of_rows: Property, *, together: bool = False) -> set[tuple[int, int]]:
@@ -174,11 +174,6 @@ def _rows(tensor: torch.Tensor, first: int, last: int) -> torch.Tensor:
 
 def _holds(of_rows: Property, axes: tuple[int, int], tensor: torch.Tensor) -> bool:
     return of_rows(_rows(tensor, *axes))
-
-
-def _repeats_along(draws: list[torch.Tensor]) -> tuple[Property, ...]:
-    """Return the axes along which nothing ever changes, as properties: a table that is repeated for each batch."""
-    return tuple(partial(_holds, _repeats, axes) for axes in sorted(_axes(draws, _repeats)))
 
 
 def _orders(draws: list[torch.Tensor]) -> tuple[Property, ...]:
@@ -351,6 +346,7 @@ def _is_distinct(tensor: torch.Tensor) -> bool:
 
 
 def _repeats(tensor: torch.Tensor) -> bool:
+    """Return whether nothing changes along the last axis, as in a table that is repeated for each batch."""
     return tensor.shape[-1] > 1 and bool((tensor == tensor[..., :1]).all())
 
 
