@@ -74,7 +74,7 @@ def enter_root(walls: Walls) -> None:
 
 def _enter_user_namespace(outer: int, flags: int) -> None:
     """Become root of a new user namespace that is user `outer` outside; a helper outside writes the maps."""
-    here, now = os.pipe(), os.pipe()
+    now = os.pipe()
     pid, group = os.getpid(), outer if outer == _WITHOUT_RIGHTS else os.getegid()
     helper = os.fork()
     if helper == 0:
@@ -95,8 +95,6 @@ def _enter_user_namespace(outer: int, flags: int) -> None:
     finally:
         os.close(now[1])
         _, status = os.waitpid(helper, 0)
-        os.close(here[0])
-        os.close(here[1])
     if status:
         raise OSError(1, "the user namespace could not be mapped")
     os.setresgid(0, 0, 0)
@@ -190,9 +188,7 @@ def probe(walls: Walls) -> str:
             try:
                 _try_level(level, walls)
                 status = 0
-            except BaseException:  # whatever the kernel's error, the level is not available
-                status = 1
-            finally:
+            finally:  # whatever the kernel's error, the level is not available
                 os._exit(status)
         if os.waitpid(child, 0)[1] == 0:
             return level
