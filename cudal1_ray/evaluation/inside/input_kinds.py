@@ -205,7 +205,6 @@ def _mixed(inputs: list[Any], others: list[Any], kind: str, generator: torch.Gen
         both = [tensor, next(rest)]
         if kind == "mixed" or (kind == "mixed_floats" and tensor.is_floating_point()):
             both = [_rotate(drawn, generator) for drawn in both]
-        calculable = tensor.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-        return torch.lerp(*both, 0.4) if calculable else both[0]
+        return torch.lerp(*both, 0.4) if _can_be_calculated_with(tensor) else both[0]
 
     return map_tensors(inputs, mix)
