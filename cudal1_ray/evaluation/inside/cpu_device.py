@@ -239,7 +239,7 @@ class CpuDevice:
         """Restore the global switches to their values at the start, for a process that goes on to another problem."""
         torch.set_num_threads(self._threads)
         torch.set_default_dtype(torch.float32)
-        torch.set_float32_matmul_precision("highest")
+        self.reset_precision()
         if torch.are_deterministic_algorithms_enabled():  # setting it imports all of Inductor, for seconds
             torch.use_deterministic_algorithms(False)
 

@@ -249,7 +249,6 @@ class CudaDevice(CpuDevice):
     def restore(self) -> None:
         super().restore()
         torch.backends.cudnn.benchmark = False
-        self.reset_precision()
 
     def reset_precision(self) -> None:
         super().reset_precision()
