@@ -48,9 +48,9 @@ class CudaDevice(CpuDevice):
 
     name = "cuda"
 
-    def __init__(self, threads: int, index: int, flush_mib: int, memory_share: float) -> None:
+    def __init__(self, threads: int, flush_mib: int, memory_share: float) -> None:
         super().__init__(threads)
-        self.device = torch.device("cuda", index)
+        self.device = torch.device("cuda", 0)
         torch.cuda.set_device(self.device)
         torch.cuda.set_per_process_memory_fraction(memory_share, self.device)
         self._flush_bytes = flush_mib << 20
@@ -69,7 +69,7 @@ class CudaDevice(CpuDevice):
         self._moving, self._draw = False, random.Random().random
         torch.zeros(1, device=self.device)  # the context exists from here on
         self._stream = self._current(self.device)
-        self._seed_cuda = torch.cuda.default_generators[index].manual_seed
+        self._seed_cuda = torch.cuda.default_generators[0].manual_seed
 
     def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
         if not cut and not spec.strides and spec.nbytes:  # from where it lies, without a copy in between
@@ -277,10 +277,9 @@ def tf32_products() -> dict[str, bool]:
 
 
 def open_device(request: DeviceSettings) -> CpuDevice:
-    """Open `cpu`, `cuda` or `cuda:N` in this process. Both kinds are imported whichever is requested: behind the walls
-    nothing of this package can be imported any more.
+    """Open `cpu` or `cuda`, the one GPU that this process sees. Both kinds are imported whichever is requested: behind
+    the walls nothing of this package can be imported any more.
     """
-    kind, _, index = request.device.partition(":")
-    if kind == "cuda":
-        return CudaDevice(request.threads, int(index or 0), request.flush_mib, request.gpu_memory_share)
+    if request.device == "cuda":
+        return CudaDevice(request.threads, request.flush_mib, request.gpu_memory_share)
     return CpuDevice(request.threads)
