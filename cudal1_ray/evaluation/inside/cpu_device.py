@@ -60,9 +60,6 @@ class CpuDevice:
         self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
         torch.set_num_threads(threads)
 
-    def upload(self, region: Region, spec: TensorSpec, cut: int = 0) -> torch.Tensor:
-        return load_tensor(region, spec, cut)
-
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
         """Return the inputs of one call, as new tensors."""
         return [self._input(region, variant, number) for number in range(len(variant.specs))]
