@@ -232,7 +232,7 @@ class CudaDevice(CpuDevice):
             if queued and self._over(starts[number]):
                 self._wait_cycles = min(max(2 * self._wait_cycles, 3 * (_clock() - begun)), _LONGEST_WAIT)
             self._synchronize()
-        return outputs, self._nanoseconds(starts, ends)
+        return outputs, [int(self._elapsed(start, end) * 1e6) for start, end in zip(starts, ends, strict=True)]
 
     def _events(self, calls: int) -> list[list[Any]]:
         """Return the events before and after each call, recorded on an idle device."""
@@ -242,9 +242,6 @@ class CudaDevice(CpuDevice):
         _set_grad(False)
         self._synchronize()
         return both
-
-    def _nanoseconds(self, starts: list[Any], ends: list[Any]) -> list[int]:
-        return [int(self._elapsed(a, b) * 1e6) for a, b in zip(starts, ends, strict=True)]
 
     def restore(self) -> None:
         super().restore()
