@@ -31,8 +31,6 @@ def agreement(references: Sequence[Sequence[float]], candidates: Sequence[Sequen
     have different numbers of calls. `seed`: for resampling the batches, from which the interval comes.
     """
     pairs = len(references)
-    if pairs == 0:
-        return Interval(0.0, math.inf, 0)
     logs = [[np.log(np.asarray(batch, dtype=float)) for batch in side] for side in (references, candidates)]
     sides = [np.concatenate(side) for side in logs]
     lowest = min(side.min() for side in sides)
