@@ -163,7 +163,7 @@ def _sandbox() -> Iterator[MachineFinding]:
     import torch
 
     from cudal1_ray.evaluation.host.handles import ForkServer
-    from cudal1_ray.evaluation.sandbox import LEVELS
+    from cudal1_ray.evaluation.sandbox.walls import LEVELS
 
     config = load_config([]).evaluation
     config.device = "cuda" if torch.cuda.is_available() else "cpu"

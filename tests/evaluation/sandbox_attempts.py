@@ -6,7 +6,7 @@ import pytest
 from evaluator_settings import sandbox_level
 from problems_for_tests import renamed
 
-from cudal1_ray.evaluation.sandbox import LEVELS
+from cudal1_ray.evaluation.sandbox.walls import LEVELS
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 PROBE = (

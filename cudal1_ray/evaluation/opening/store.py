@@ -27,7 +27,7 @@ from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.hardware import device_name
 from cudal1_ray.evaluation.opening.keys import session_key
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
-from cudal1_ray.evaluation.sandbox import UNCONFINED
+from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.files import replacing
 from cudal1_ray.problems import Problem
 

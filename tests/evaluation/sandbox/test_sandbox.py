@@ -22,8 +22,8 @@ from cudal1_ray.evaluation import EvaluationConfig, Evaluator
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Open, Opened
 from cudal1_ray.evaluation.hardware import gpu_for_contestants, gpu_nodes
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
-from cudal1_ray.evaluation.sandbox import LEVELS
 from cudal1_ray.evaluation.sandbox.root import layout
+from cudal1_ray.evaluation.sandbox.walls import LEVELS
 
 FILES = """
 attempt("write_usr", lambda: open("/usr/evil", "w"))

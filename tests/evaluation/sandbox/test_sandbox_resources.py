@@ -18,9 +18,9 @@ from sandbox_attempts import require_level as _require
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.exchange.messages import DeviceSettings, Load, Opened
 from cudal1_ray.evaluation.host.handles import ContestantHandle, Misbehaviour
-from cudal1_ray.evaluation.sandbox import LEVELS
 from cudal1_ray.evaluation.sandbox.memory_group import MemoryGroup, delegated_group
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
+from cudal1_ray.evaluation.sandbox.walls import LEVELS
 
 
 @pytest.mark.usefixtures("brief_ending")
