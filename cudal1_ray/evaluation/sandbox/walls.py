@@ -47,9 +47,7 @@ def readable_paths(device: str, further: list[str]) -> list[str]:
         if os.path.basename(entry).endswith("-packages") or entry in from_environment:
             if entry and os.path.isdir(entry) and os.path.realpath(entry) != ours:
                 paths.append(entry)
-    paths += ["/sys"] if device == "cuda" else ["/sys/devices/system"]
-    if device == "cuda":
-        paths += ["/opt/cuda", "/opt/nvidia"]
+    paths += ["/sys", "/opt/cuda", "/opt/nvidia"] if device == "cuda" else ["/sys/devices/system"]
     paths += further
     return [path for path in dict.fromkeys(map(os.path.abspath, paths)) if os.path.lexists(path) and path != "/"]
 
