@@ -157,7 +157,9 @@ class CandidateMeasurement:
             if not (correct_before or lazy):
                 correctness.others()
             if self._observed is None:
-                self._observe(candidate)
+                with machinery.turns.beside_others():
+                    self._observed = observe(candidate)
+                self._refuse_by_rules(last=machinery.config.device == "cpu")
             if lazy and not correct_before:
                 correctness.others()
             settle(candidate)
@@ -166,13 +168,8 @@ class CandidateMeasurement:
             raise
         return candidate
 
-    def _observe(self, candidate: TimedContestant) -> None:
-        """Watch one call of the candidate; refuse or credit what the rules decide without a measurement."""
-        with self._machinery.turns.beside_others():
-            self._observed = observe(candidate)
-        self._refuse_by_rules(last=self._machinery.config.device == "cpu")
-
     def _refuse_by_rules(self, *, last: bool) -> None:
+        """Refuse or credit what the rules decide without a measurement; `last`: see `refuse_by_rules`."""
         config = self._machinery.config
         assert self._observed is not None
         refuse_by_rules(self._observed, self._session.observed, config.rules, config.against, last=last)
