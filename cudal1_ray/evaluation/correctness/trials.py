@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -160,7 +161,7 @@ def _same_plain(got: str, expected: str) -> bool:
         a, b = float(got), float(expected)
     except ValueError:
         return got == expected
-    return a == b or abs(a - b) <= 1e-5 * max(abs(a), abs(b)) or (a != a and b != b)
+    return math.isclose(a, b, rel_tol=1e-5) or (math.isnan(a) and math.isnan(b))
 
 
 def _in_words(structure: Any) -> str:
