@@ -28,8 +28,9 @@ class KeptProcess:
         """Return the process, started if there is none; raise ServerDied if it cannot be started."""
         handle, server = self._handle, self._server
         if handle is None or self._generation != server.generation or not server.alive:
+            self.drop()
             handle = self._handle = server.spawn(role=self._role, cores=[])
-            self._generation, self.used = server.generation, False
+            self._generation = server.generation
         return handle
 
     def clear(self) -> None:

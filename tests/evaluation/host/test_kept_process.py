@@ -67,10 +67,11 @@ def test_kept_process_when_it_died_or_held_gigabytes_is_replaced(server):
 
 def test_kept_process_when_its_server_closes_ends(server):
     kept = KeptProcess(server, "maker", lives_on=True)
-    first = pid_of(kept)
+    first, descriptors = kept.take(), os.listdir("/proc/self/fd")
     server.close()
     kept.clear()
-    assert pid_of(kept) != first
+    assert pid_of(kept) != first.watch.pid
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)  # none of the first's is left
 
 
 def test_verdicts_when_processes_are_kept_are_the_same(keeping):
