@@ -84,6 +84,7 @@ def result_of(records: Records) -> dict[str, Any]:
                 "label": ARMS[arm].label,
                 "assessed": {kind: columns(samples) for (name, kind), samples in sets.items() if name == arm},
                 "techniques": _techniques(of.values()),
+                "changes": _changes(of.values()),
                 "seeds": of,
             }
             for arm, of in records.items()
@@ -150,6 +151,17 @@ def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, flo
         name: {"candidates": len(of), "median_speedup": median(of)}
         for name, of in sorted(speedups.items(), key=lambda item: (-len(item[1]), item[0]))
     }
+
+
+def _changes(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    """Return the samples, the accepted and the faster ones of each change to exemplars, by steps, over all seeds."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for record in records:
+        for steps, changes in record.get("changes", {}).items():  # an older result has none
+            of_steps = counts.setdefault(steps, {name: [0, 0, 0] for name in changes})
+            for name, of_run in changes.items():
+                of_steps[name] = [total + more for total, more in zip(of_steps[name], of_run, strict=True)]
+    return counts
 
 
 def as_trained(sets: Mapping[tuple[str, str], Samples], arm: str) -> Samples | None:

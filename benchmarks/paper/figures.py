@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from cudal1_ray.analysis.changes import FASTER
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_interval, percentile_interval
 
 # Draws of the bootstrap: the ends of a 95% interval then vary by some 3% of its width.
 DRAWS = 2000
 CONFIDENCE = 0.95
 SHARES = ("success", "own_kernel", "copied", "above_shown", "fast_1", "fast_1_2", "above_1_01")
-# Times the fastest exemplar shown above which a candidate counts as faster: training measures within 3%.
-FASTER = 1.03
 
 
 @dataclass(frozen=True)

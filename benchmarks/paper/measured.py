@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ import yaml
 
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.records import read_arms
+from cudal1_ray.analysis.changes import changes_over_steps
 from cudal1_ray.analysis.run_data import degenerate_problems, is_void
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.techniques import find_techniques
@@ -42,7 +43,17 @@ LEARNER_FIGURES = (
     "rehearsal_loss",
     "rehearsal_grad_norm",
 )
-ROLLOUT_COLUMNS = ["step", "problem_id", "status", "speedup", "own_kernel", "copied", "code", "reasons"]
+ROLLOUT_COLUMNS = [
+    "step",
+    "problem_id",
+    "status",
+    "speedup",
+    "own_kernel",
+    "copied",
+    "code",
+    "reasons",
+    "exemplar_ids",
+]
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
     and None where the run's folder lacks one; a copy is an exemplar shown, or a kernel that stage 1 learnt from.
     Samples whose evaluation failed are not in it but in `void`, by kind; `degenerate` are problems whose output does
     not depend on the input, as far as a sample showed. `problems` are those of the stage's samples, `learner` has
-    `LEARNER_FIGURES` of each step.
+    `LEARNER_FIGURES` of each step, `changes` the counts of `changes_over_steps`.
     """
     stage = ARMS[run.arm].stage
     rollouts = _rollouts(run.folder, stage)
@@ -92,8 +103,8 @@ def measure(run: ArmRun) -> dict[str, Any]:
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
     settings = yaml.safe_load((run.folder / "config.yaml").read_text())
-    learnt, speedup_of = kernels_of(settings["sft"]["corpus"]), _exemplar_speedups(run.folder)
-    assessed = partial(_assessed, learnt=learnt, speedup_of=speedup_of)
+    exemplars = _exemplars(run.folder)
+    assessed = partial(_assessed, learnt=kernels_of(settings["sft"]["corpus"]), exemplars=exemplars)
     return {
         **{"policy": "", "start": _start(settings), "training_minutes": None, "assessment_minutes": None},
         **{key: value for key, value in run.note.items() if key != "seed"},
@@ -106,6 +117,10 @@ def measure(run: ArmRun) -> dict[str, Any]:
         "curve": learning_curve(counted),
         "learner": [{name: row[name] for name in LEARNER_FIGURES if name in row} for row in steps],
         "techniques": technique_speedups(counted, references),
+        "changes": {
+            steps: {name: astuple(change) for name, change in changes.items()}
+            for steps, changes in changes_over_steps(counted, exemplars)
+        },
         "settings": settings,
         "environments": list(read_json_lines(run.folder / "environment.jsonl")),
     }
@@ -142,21 +157,23 @@ def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file, columns=ROLLOUT_COLUMNS).to_pylist()]
 
 
-def _exemplar_speedups(run: Path) -> dict[str, float]:
-    """Return the speedups of a run's exemplars by id."""
+def _exemplars(run: Path) -> dict[str, dict[str, Any]]:
+    """Return code and speedup of a run's exemplars by id."""
     folder = RunFolder(run).exemplars
-    return {of.exemplar_id: of.speedup for of in ExemplarBuffer.open(folder)} if folder.is_dir() else {}
+    buffer = ExemplarBuffer.open(folder) if folder.is_dir() else ()
+    return {exemplar.exemplar_id: {"code": exemplar.code, "speedup": exemplar.speedup} for exemplar in buffer}
 
 
 def _assessed(
-    rows: list[dict[str, Any]], *, learnt: Mapping[str, Sequence[str]], speedup_of: Mapping[str, float], kind: str = ""
-) -> dict[str, dict[str, list[list[Any]]]]:
+    rows: list[dict[str, Any]], *, learnt: Mapping[str, Sequence[str]], exemplars: Mapping[str, Mapping[str, Any]],
+    kind: str = "",
+) -> dict[str, dict[str, list[list[Any]]]]:  # fmt: skip
     """Return the samples by kind and problem.
 
     Args:
         rows: those of one policy.
         learnt: by problem the kernels that stage 1 learnt from.
-        speedup_of: the speedups of exemplars by id.
+        exemplars: code and speedup of the run's exemplars by id.
         kind: the name for all of them; empty: their split, with "with exemplars" where prompts showed any.
     """
     kinds: dict[str, dict[str, list[list[Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -169,9 +186,9 @@ def _assessed(
             row.get("copied") or any(same_except_names(row["code"], c) for c in learnt.get(problem, ()))
         )
         name = kind or f"{row['split']}{' with exemplars' if row['exemplars'] else ''}"
-        exemplars = row.get("exemplar_ids", ())
-        is_known = all(identity in speedup_of for identity in exemplars)
-        fastest_shown = max((speedup_of[identity] for identity in exemplars), default=0.0) if is_known else None
+        identities = row.get("exemplar_ids", ())
+        is_known = exemplars.keys() >= set(identities)
+        fastest_shown = max((exemplars[key]["speedup"] for key in identities), default=0.0) if is_known else None
         kinds[name][problem].append([speedup, is_right and bool(row["own_kernel"]), bool(is_copy), fastest_shown])
     return {kind: dict(problems) for kind, problems in kinds.items()}
 

@@ -10,6 +10,7 @@ from benchmarks.paper.figures import SHARES
 from benchmarks.paper.measured import CONTROL
 from benchmarks.paper.records import rule_settings
 from benchmarks.paper.reservations import hardware, reservations
+from cudal1_ray.analysis.changes import CHANGES
 from cudal1_ray.analysis.tables import markdown_lines
 
 NOT_RUN = "not yet run"
@@ -36,6 +37,11 @@ LEGEND = (
     "than every exemplar in their prompt. Geom. mean: over all samples, a failure counts as 0.1. As trained: a "
     "contrastive policy is asked with the exemplars that its run found, others without; the claims compare policies "
     "asked this way."
+)
+CHANGES_LEGEND = (
+    "What candidates change of the exemplars shown. Copied: nothing but names; retuned: numbers and strings too (block "
+    "sizes, warps, a precision); rewritten: more. Of each, the share of the samples with code, and of these the "
+    "accepted ones and those more than 3% faster than every exemplar in their prompt, as which noise may make a copy."
 )
 KINDS = ("train with exemplars", CONTROL, "train", "held_out")
 FIGURE_HEADINGS = ("problems", "samples", *FIGURES.values())
@@ -155,6 +161,23 @@ def budget_rows(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def change_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Return a line for each arm's first and last third of steps: what its candidates change of the exemplars shown."""
+    rows = []
+    for arm in result["arms"].values():
+        for steps, changes in arm.get("changes", {}).items():
+            total = sum(samples for samples, _, _ in changes.values())
+            cells = [_change_cell(total, *changes[name]) for name in CHANGES]
+            rows.append([arm["label"], steps.split(" ", 1)[1], str(total), *cells])
+    return rows
+
+
+def _change_cell(total: int, samples: int, accepted: int, faster: int) -> str:
+    if not samples:
+        return "0%"
+    return f"{samples / total:.0%}: accepted {accepted / samples:.0%}, faster {faster / samples:.0%}"
+
+
 def _conditions(result: dict[str, Any]) -> list[str]:
     """Return a line for each set of sizes, reward and rules that runs of the table were trained with."""
     lines = {}
@@ -208,4 +231,6 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     if rows:
         lines += ["", *markdown_lines(["arm", "technique", "candidates", "median speedup"], rows)]
+    if rows := change_rows(result):
+        lines += ["", CHANGES_LEGEND, "", *markdown_lines(["arm", "steps", "samples", *CHANGES], rows)]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from cudal1_ray.analysis.candidates import best_candidates, references_of
+from cudal1_ray.analysis.changes import change_table
 from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.environment import describe_environment
 from cudal1_ray.analysis.plots import all_plots
@@ -107,6 +108,7 @@ def render_report(
         folder=str(run.folder),
         steps=step_table(run),
         techniques=technique_table(run, references, config),
+        changes=change_table(run, config.include_degenerate),
         candidates=best_candidates(run, references, config.best_candidates),
         rejections=rejection_counts(run),
         draws=last_draws(run, config.logged_draws),

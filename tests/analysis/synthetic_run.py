@@ -118,7 +118,7 @@ def write_run(folder: Path, seed: int = 0, problems: int = 24, samples: int = 8,
         ],
     )
     (folder / "rollouts").mkdir(exist_ok=True)
-    rollouts = _rollouts(rng, names, ability)
+    rollouts = _rollouts(rng, names, ability, exemplars)
     for shard in range(2):
         pq.write_table(pa.Table.from_pylist(rollouts[shard::2]), folder / "rollouts" / f"rollouts-{shard}.parquet")
     return folder
@@ -218,13 +218,14 @@ def _exemplars(rng, names, ability) -> list[dict]:
     return rows
 
 
-def _rollouts(rng, names, ability) -> list[dict]:
+def _rollouts(rng, names, ability, exemplars) -> list[dict]:
     rows = []
     for stage, steps in STAGES.items():
         for step in range(0, steps, 2):
             for problem in rng.choice(len(names), min(12, len(names)), replace=False):
                 accepted = bool(rng.random() < 0.7)
                 code = CANDIDATE % (step, int(problem))
+                identities = [row["exemplar_id"] for row in exemplars if row["problem_id"] == names[problem]]
                 speedup = float(np.exp(ability[problem] + 0.02 * step + rng.normal(0, 0.3))) if accepted else 0.0
                 rows.append(
                     {
@@ -242,7 +243,7 @@ def _rollouts(rng, names, ability) -> list[dict]:
                         "reward": speedup,
                         "advantage": 0.0,
                         "policy_version": step,
-                        "exemplar_ids": ["abc", "def"],
+                        "exemplar_ids": identities[:2],
                     }
                 )
     return rows

@@ -26,6 +26,7 @@ SECTIONS = {
     "progress",
     "candidates",
     "techniques",
+    "changes",
     "rejections",
     "selections",
     "machinery",

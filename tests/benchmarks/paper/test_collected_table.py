@@ -16,7 +16,8 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.training.assessment import CONTROLS
-from tests.benchmarks.paper.tiny_table import row, write_lines, write_table
+from cudal1_ray.training.rollout_table import write_rollouts
+from tests.benchmarks.paper.tiny_table import CODE, evaluated_sample, row, write_lines, write_table
 
 
 def test_columns_when_counted_by_hand_are_these():
@@ -294,7 +295,7 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
 def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():
     codes = ["def f(x):\n    return x\n", "def g(y):\n    return y\n", "def f(x):\n    return x + 1\n"]
     rows = [row("p", 2.0, code=code) for code in codes[1:]] + [row("p", 2.0, copied=True), row("p", 0.0, copied=True)]
-    counted = measured._assessed(rows, learnt={"p": codes[:1]}, speedup_of={}, kind="train")["train"]["p"]
+    counted = measured._assessed(rows, learnt={"p": codes[:1]}, exemplars={}, kind="train")["train"]["p"]
     assert [copied for _, _, copied, _ in counted] == [True, False, True, False]
 
 
@@ -314,6 +315,25 @@ def test_samples_when_faster_than_every_exemplar_shown_and_no_copies_are_counted
     assert assessed["train with exemplars"]["above_shown"] == 0.5 and assessed["train"]["above_shown"] is None
     write_lines(run / "assessments.jsonl", [*rows, row("p", 2.0, exemplar_ids=["elsewhere"]), *without])
     assert collect.collect([runs])["arms"]["bucket"]["assessed"]["train with exemplars"]["above_shown"] is None
+
+
+def test_changes_when_prompts_showed_exemplars_are_counted_over_all_seeds(runs):
+    exemplar = Exemplar.new("p", CODE.format(7), 1.0)
+    for seed in (1, 2):
+        run = runs / arms.run_name("bucket", seed)
+        buffer = ExemplarBuffer.open(run / "exemplars", create=True)
+        buffer.insert([exemplar])
+        buffer.save()
+        gained = ((7, 1.0), (8, 1.2), (9, 0.0))
+        samples = [evaluated_sample("p", speedup, number, (exemplar.exemplar_id,)) for number, speedup in gained]
+        write_rollouts(run / "rollouts", "contrastive", 1, samples, [1.0] * 3, [0.0] * 3)
+    result = collect.collect([runs])
+    counts = {"copied": [2, 2, 0], "retuned": [4, 2, 2], "rewritten": [0, 0, 0]}
+    assert result["arms"]["bucket"]["changes"] == {"step 1": counts}  # prompts of step 2 showed none
+    cells = "33%: accepted 100%, faster 0% | 67%: accepted 50%, faster 50% | 0% |"
+    assert f"| + contrastive, bucket | 1 | 6 | {cells}" in table.markdown(result)
+    del result["arms"]["bucket"]["changes"]  # as in an older result
+    assert "retuned" not in table.markdown(result)
 
 
 def test_results_from_before_when_their_samples_lack_what_was_shown_have_an_empty_column(tmp_path):
