@@ -89,13 +89,13 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     values = _values(samples)
     flat = samples.speedups[samples.there]
     p25, median, p75 = np.percentile(flat, [25, 50, 75])
-    figures: dict[str, Any] = {name: _mean(array, samples) for name, array in values.items()}
+    figures: dict[str, Any] = {name: float(_means(array, samples.there)) for name, array in values.items()}
     figures["geomean"] = float(np.exp(figures["geomean"]))
     figures["geomean_right"] = float(np.exp(np.log(flat[flat > 0]).mean())) if (flat > 0).any() else None
     figures |= {"median": float(median), "p25": float(p25), "p75": float(p75), "max": float(flat.max())}
     figures |= {"problems": len(samples.problems), "seeds": len(samples.seeds), "samples": int(flat.size)}
-    places = _draws(samples, seed, 0)
-    draws = {name: array[places].mean(axis=(1, 2, 3)) for name, array in values.items()}
+    places, valid = _draws(samples, seed, 0)
+    draws = {name: _means(array[places], valid) for name, array in values.items()}
     draws["geomean"] = np.exp(draws["geomean"])
     if np.isnan(samples.fastest_shown).any() or not samples.fastest_shown.any():
         figures["above_shown"] = None
@@ -126,11 +126,12 @@ def _ratio(first: Samples, second: Samples, seed: int) -> dict[str, Any] | None:
         return None
     sides = [side.of(seeds, problems) for side in (first, second)]
     logs = [_values(side)["geomean"] for side in sides]
+    means = [_means(values, side.there) for values, side in zip(logs, sides, strict=True)]
     # Both have generators of the same seed for seeds and problems, and of their own for samples.
-    places = [_draws(side, seed, number) for number, side in enumerate(sides)]
-    drawn = logs[1][places[1]].mean(axis=(1, 2, 3)) - logs[0][places[0]].mean(axis=(1, 2, 3))
-    ratio = float(np.exp(_mean(logs[1], sides[1]) - _mean(logs[0], sides[0])))
-    interval = percentile_interval(np.exp(drawn), CONFIDENCE)
+    draws = [_draws(side, seed, number) for number, side in enumerate(sides)]
+    drawn = [_means(values[places], valid) for values, (places, valid) in zip(logs, draws, strict=True)]
+    ratio = float(np.exp(means[1] - means[0]))
+    interval = percentile_interval(np.exp(drawn[1] - drawn[0]), CONFIDENCE)
     right = sum(int((side.speedups[side.there] > 0).sum()) for side in sides)
     return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds), "right": right}
 
@@ -151,21 +152,26 @@ def _values(samples: Samples) -> dict[str, np.ndarray]:
     }
 
 
-def _mean(values: np.ndarray, samples: Samples) -> float:
-    """Return the mean over seeds and problems of the mean over the samples of each."""
-    sums = np.where(samples.there, values, 0.0).sum(axis=2)
-    return float((sums / samples.counts).mean())
+def _means(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return the means over seeds and problems of the mean over the valid samples of each; both arguments are [...,
+    seeds, problems, samples].
+    """
+    sums = np.where(valid, values, 0.0).sum(axis=-1)
+    return (sums / valid.sum(axis=-1)).mean(axis=(-2, -1))
 
 
-def _draws(samples: Samples, seed: int, side: int) -> tuple[np.ndarray, ...]:
-    """Return the indices of all draws, broadcast to [draws, seeds, problems, samples]: runs, problems, samples.
+def _draws(samples: Samples, seed: int, side: int) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Return the indices of all draws, broadcast to [draws, seeds, problems, samples]: runs, problems, samples; and
+    which of them are valid: a drawn problem has as many samples as it was measured with.
 
     Args:
         seed: decides the runs and problems.
         side: with the seed decides the samples of each problem.
     """
-    shared, own = np.random.default_rng(seed), np.random.default_rng((seed, side))
+    shared, own = np.random.default_rng(seed), np.random.default_rng((seed, 1 + side))  # (seed, 0) is `seed` again
     seeds, problems, count = samples.speedups.shape
     runs, drawn = shared.integers(seeds, size=(DRAWS, seeds)), shared.integers(problems, size=(DRAWS, problems))
     places = runs[:, :, None, None], drawn[:, None, :, None]
-    return *places, own.integers(samples.counts[places], size=(DRAWS, seeds, problems, count))
+    counts = samples.counts[places]
+    indices = own.integers(counts, size=(DRAWS, seeds, problems, count))
+    return (*places, indices), np.arange(count) < counts

@@ -49,6 +49,21 @@ def test_intervals_when_seeds_differ_hold_their_spread():
     assert width[0] == 0.0 and width[1] > 1.0
 
 
+def test_intervals_when_a_problem_repeats_its_samples_stay_as_wide():
+    failed, succeeded = [0.0, False, False], [1.0, True, False]
+    problems = {f"p{n}": [succeeded if n % 2 else failed, failed] for n in range(12)}
+    repeated = problems | {"p0": 8 * problems["p0"]}
+    columns = [figures.columns(figures.samples_of({"1": of})) for of in (problems, repeated)]
+    widths = [float(np.ptp(each["intervals"]["success"])) for each in columns]
+    assert columns[0]["success"] == columns[1]["success"] == 0.25 and widths[1] == pytest.approx(widths[0], abs=0.02)
+
+
+def test_draws_when_the_seed_is_zero_take_samples_independently_of_problems():
+    samples = figures.samples_of({"1": {problem: 2 * [[1.0, True, False]] for problem in "ab"}})
+    (_, problems, indices), _ = figures._draws(samples, 0, 0)
+    assert abs(np.corrcoef(problems.ravel(), indices.ravel()[: problems.size])[0, 1]) < 0.1
+
+
 def test_compare_when_one_arm_is_twice_as_fast_everywhere_is_certain_of_it():
     hard = {"a": 0.5, "b": 8.0, "c": 1.0}
     sides = [
