@@ -279,13 +279,15 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
     candidate stays.
 
     Args:
-        sizes: those of the problems that were measured; empty: as the rows have them.
+        sizes: those of the problems that were measured; a row without a verdict against eager has no speedup there and
+            is left out. Empty: as the rows have them, and such a row stays as it is.
     """
     verdicts = [row for file in files for row in read_json_lines(file)]
     rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted" and row["against"] == "eager"}
+    measured = {str(row["id"]) for row in verdicts if row["against"] == "eager"} - rejected
     kept = []
     for row in rows:
-        if row["problem_id"] in rejected:
+        if row["problem_id"] in rejected or (sizes and row["problem_id"] not in measured):
             continue
         winner, baselines = row | {"sizes": sizes or row["sizes"]}, {} if sizes else dict(row["baselines"] or ())
         for verdict in (verdict for verdict in verdicts if str(verdict["id"]) == row["problem_id"]):
@@ -350,7 +352,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         kept = with_verdicts(rows, arguments.verdicts, arguments.sizes)
         write(kept, out := arguments.out or arguments.winners)
-        print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were rejected and left")
+        print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out")
 
 
 if __name__ == "__main__":

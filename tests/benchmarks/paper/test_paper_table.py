@@ -134,6 +134,15 @@ def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_b
     assert (other["device"], other["sizes"], other["baselines"], kept["device"]) == ("other", "paper", [], "GPU")
 
 
+def test_winners_when_not_measured_in_other_sizes_are_left_out_of_their_data_set(runs, tmp_path):
+    first, second = winners.export([runs], ["bucket"])
+    fields = {"verdict": "accepted", "against": "eager", "hardware": "GPU", "speedup_low": 0.8, "speedup_high": 1.0}
+    write_lines(tmp_path / "v.jsonl", [{"id": first["problem_id"], "speedup": 0.9} | fields])
+    (row,) = winners.with_verdicts([first, second], [tmp_path / "v.jsonl"], "paper")
+    assert (row["problem_id"], row["sizes"], row["speedup"]) == (first["problem_id"], "paper", 0.9)
+    assert winners.with_verdicts([second], [tmp_path / "v.jsonl"]) == [second]
+
+
 def test_winners_when_exported_of_runs_and_data_sets_are_the_best_of_all(runs, tmp_path):
     slow, fast = winners.export([runs], ["bucket"])[::-1]
     measured = slow | {"speedup_low": 9.0, "baselines": [("compile", 1.5)]}
