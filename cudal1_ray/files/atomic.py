@@ -1,4 +1,4 @@
-"""Files and folders that readers find either as they were or as they should be."""
+"""Files that readers find either as they were or as they should be, and folders that they find whole or not at all."""
 
 from __future__ import annotations
 
@@ -72,21 +72,37 @@ def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
 
 
 def replace_folder(partial: Path, target: Path) -> None:
-    """Put a finished folder in its place; what stood there goes only after the new one is complete."""
+    """Put a finished folder in its place; what stood there goes only after the new one is in place.
+
+    After a kill in between, the next writer of `target` puts back what stood there.
+    """
+    aside = _settle(target)
     if target.exists():
-        shutil.rmtree(target)
+        target.rename(aside)
     partial.rename(target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _settle(target: Path) -> Path:
+    """Return where `replace_folder` keeps the old folder of `target` meanwhile, after ending one that was killed."""
+    aside = target.with_name(f".{target.name}.replaced")
+    if target.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+    elif aside.exists():
+        aside.rename(target)
+    return aside
 
 
 @contextmanager
 def replacing_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder to fill, which takes the place of `target` when the block ends.
 
-    After an error it is removed; after a kill the next writer of `target` removes it.
+    After an error it is removed; after a kill the next writer of `target` removes it. See `replace_folder`.
 
     Raises:
         OSError: when it cannot be made or moved.
     """
+    _settle(target)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -93,6 +93,33 @@ def test_replacing_folder_when_filled_takes_the_place_of_the_old_one_and_of_a_ki
     assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["new"]
 
 
+def test_replacing_folder_when_killed_between_its_renames_leaves_the_old_one_to_the_next_writer(tmp_path, monkeypatch):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "old").touch()
+
+    def rename_until_killed(path: Path, name: Path) -> None:
+        if path.name == ".target.partial":
+            raise KeyboardInterrupt
+        os.rename(path, name)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", rename_until_killed)
+        with replacing_folder(tmp_path / "target") as folder:
+            (folder / "new").touch()
+    with pytest.raises(RuntimeError), replacing_folder(tmp_path / "target"):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["old"]
+
+
+def test_replacing_folder_when_killed_before_the_old_one_is_removed_keeps_the_new_one(tmp_path):
+    for name in ("target", ".target.replaced"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    with pytest.raises(RuntimeError), replacing_folder(tmp_path / "target"):
+        raise RuntimeError
+    assert os.listdir(tmp_path) == ["target"] and os.listdir(tmp_path / "target") == ["target"]
+
+
 def test_replacing_folder_when_an_error_is_raised_leaves_the_old_one_alone(tmp_path):
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "old").touch()
