@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
 from cudal1_ray.exemplars.exemplar import Exemplar
+from cudal1_ray.exemplars.storage import MANIFEST
 from cudal1_ray.files import write_atomically
 
 NAME = "hardware.json"
@@ -28,11 +29,12 @@ def insert_measured(folder: Path, hardware: str, exemplars: Iterable[Exemplar]) 
     """Add exemplars to the buffer of the hardware that measured them, `folder` or one beside it, and save it.
 
     Args:
-        folder: the run's buffer; where there is none yet, it becomes that of this hardware.
+        folder: the run's buffer; where there is none yet, it becomes that of this hardware. One that names no hardware
+            may be any's: the exemplars go beside it, and `switch` joins them where it is of this one.
     """
     ours = folder if not folder.exists() or hardware_of(folder) == hardware else _beside(folder, hardware)
     ours.mkdir(parents=True, exist_ok=True)
-    write_atomically(ours / NAME, json.dumps({"hardware": hardware}))
+    _name(ours, hardware)
     buffer = ExemplarBuffer.open(ours, create=True)
     buffer.insert(exemplars)
     buffer.save()
@@ -45,28 +47,44 @@ def hardware_of(folder: Path) -> str:
 
 
 def switch(folder: Path, hardware: str) -> bool:
-    """Make `folder` the buffer of this hardware; return whether it was another's, which then lies beside it.
+    """Make `folder` the buffer of this hardware; return whether its exemplars are others now.
 
-    A buffer that names no hardware, of a new run or an older version, is taken to be of this one.
+    A buffer of other hardware then lies beside it. One that names no hardware, of a new run, an older version or a
+    switch that was killed, is taken to be of this one, and what lies beside it for this one is joined to it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    named = hardware_of(folder)
-    if not named:
-        write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
-    if named in ("", hardware):
-        return False
+    if not (named := hardware_of(folder)):
+        named = hardware
+        _name(folder, hardware)
     aside, ours = _beside(folder, named), _beside(folder, hardware)
-    if aside.exists():  # a switch that was cut short: the newer one is here
-        shutil.rmtree(aside)
+    joined = aside.is_dir()
+    if joined:
+        _join(aside, folder)
+    if named == hardware:
+        return joined
+    ours.mkdir(exist_ok=True)
+    _name(ours, hardware)
+    if (folder / WITHHELD).exists():
+        shutil.copy(folder / WITHHELD, ours / WITHHELD)
     folder.rename(aside)
-    if ours.exists():
-        ours.rename(folder)
-    else:
-        folder.mkdir()
-        write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
-    if (aside / WITHHELD).exists():
-        shutil.copy(aside / WITHHELD, folder / WITHHELD)
+    ours.rename(folder)  # after a kill before this, the next switch makes `folder` anew and joins its buffer to it
     return True
+
+
+def _name(folder: Path, hardware: str) -> None:
+    """Record the hardware of a buffer."""
+    write_atomically(folder / NAME, json.dumps({"hardware": hardware}))
+
+
+def _join(source: Path, target: Path) -> None:
+    """Add the exemplars of a buffer to another of the same hardware, and remove it. Safe to repeat after a kill."""
+    buffer = ExemplarBuffer.open(target)
+    buffer.insert(ExemplarBuffer.open(source))
+    buffer.save()
+    if (source / WITHHELD).exists() and not (target / WITHHELD).exists():
+        shutil.copy(source / WITHHELD, target / WITHHELD)
+    (source / MANIFEST).unlink(missing_ok=True)  # first: without it a half-removed buffer is an empty one
+    shutil.rmtree(source)
 
 
 def buffers_of(folder: Path) -> list[Path]:

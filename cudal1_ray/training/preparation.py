@@ -89,7 +89,7 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     origin = origin_checkpoint(config, run, first_stage)
     _take_adapter(config, run)
     source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
-    if not (run.policy.is_dir() and run.exemplars.is_dir()):
+    if not (run.policy.is_dir() and buffers_of(run.exemplars)):  # after a killed switch all lie beside it
         if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
             for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there
                 _take_over_exemplars(place, run.exemplars.with_name(place.name), origin)

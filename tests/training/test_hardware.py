@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from cudal1_ray.config import load_config
 from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
-from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured, switch
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems, read_corpus
 from cudal1_ray.training.assessment import shows_exemplars
@@ -76,6 +77,34 @@ def test_exemplars_when_of_other_hardware_wait_until_the_run_is_back_there(tmp_p
     back = ExemplarActor(str(tmp_path / "exemplars"), config)
     assert back.use_hardware(H100, 2) == [] and back.best("p").speedup == 2.0
     assert back.use_hardware(H200, 2) == [] and back.best("p").speedup == 5.0
+
+
+def actor_on(folder: Path, device: str) -> ExemplarActor:
+    actor = ExemplarActor(str(folder), load_config([]).exemplars)
+    actor.use_hardware(device, 2)
+    return actor
+
+
+@pytest.mark.parametrize("restarted_on", [H100, H200])
+def test_exemplars_when_a_switch_is_killed_between_its_renames_are_served_after_it(tmp_path, monkeypatch, restarted_on):
+    folder, rename = tmp_path / "exemplars", Path.rename
+    measured, hack = "class ModelNew:\n    number = 0\n", "class ModelNew:\n    number = 1\n"
+    for device, speedup in ((H100, 2.0), (H200, 5.0)):
+        actor_on(folder, device).insert([Exemplar.new("p", measured, speedup)])
+    actor_on(folder, H100).withhold([("p", hack)])
+
+    def rename_until_killed(path: Path, target: Path) -> Path:
+        if path != folder:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", rename_until_killed)
+        switch(folder, H200)
+    for device in (restarted_on, H100, H200):
+        actor = actor_on(folder, device)
+        actor.insert([Exemplar.new("p", hack, 9.0)])
+        assert (actor.size(), actor.best("p").speedup) == (1, {H100: 2.0, H200: 5.0}[device])
 
 
 def test_seeds_when_other_hardware_measured_them_are_to_be_measured_again_and_not_served(tmp_path):
@@ -257,3 +286,11 @@ def test_exemplars_when_of_an_earlier_version_are_taken_to_be_of_this_hardware(t
     actor = ExemplarActor(str(tmp_path / "exemplars"), load_config([]).exemplars)
     actor.insert([Exemplar.new("p", "class ModelNew: pass", 1.5)])
     assert actor.use_hardware(H200, 2) == [] and actor.size() == 1
+
+
+def test_exemplars_when_of_an_earlier_version_are_joined_with_seeds_of_this_hardware(tmp_path):
+    folder = tmp_path / "exemplars"
+    ExemplarActor(str(folder), load_config([]).exemplars).insert([Exemplar.new("p", "class ModelNew: pass", 1.5)])
+    insert_measured(folder, H200, [Exemplar.new("q", "class ModelNew: pass", 2.0)])
+    assert actor_on(folder, H200).best_speedups("pq") == {"p": 1.5, "q": 2.0}
+    assert (actor_on(folder, H100).size(), actor_on(folder, H200).size()) == (0, 2)

@@ -75,6 +75,18 @@ def test_run_when_started_from_one_that_never_measured_its_seeds_takes_those_ove
     assert hardware_of(seeded.exemplars) == "there" and len(ExemplarBuffer.open(seeded.exemplars)) == 2
 
 
+def test_run_when_killed_while_it_changes_hardware_keeps_its_exemplars(tmp_path):
+    origin, codes = finished_run(tmp_path)
+    insert_measured(origin.exemplars, "there", [Exemplar.new("p", codes[7], 2.0)])
+    config = load_config([f"runs_dir={tmp_path}", "name=new", f"init_from={origin.path}"])
+    run = RunFolder.open(config)
+    prepare_run(config, run, load_problems(config.problems), "sft")
+    insert_measured(run.exemplars, "there", [Exemplar.new("p", "x = 1", 9.0)])
+    shutil.rmtree(run.exemplars)  # moved beside those by a switch that went no further
+    prepare_run(config, run, load_problems(config.problems), "sft")
+    assert [exemplar.speedup for exemplar in ExemplarBuffer.open(run.path / "exemplars.there")] == [2.0, 9.0]
+
+
 def prepared(folder, origin, problems, *overrides):
     """Return a new run with the policy of `origin`, prepared for stage 1."""
     config = load_config([f"runs_dir={folder}", "name=seeded", f"init_from={origin}", *overrides])
