@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import re
 import tarfile
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +22,8 @@ from cudal1_ray.training.packing import MIB, ROLLOUTS, pack, unpack
 # Of a run that is finished, the results: everything but these.
 LEFT_OUT = ("checkpoints", "policy", "adapter", "tb", "extensions", "report")
 PIECE = "table.pack."
+# Name of a piece: the first digits of the pack's SHA-256, which older ones do not have, its number and their number.
+_PIECE_NAME = re.compile(re.escape(PIECE) + r"(?:([0-9a-f]{8})\.)?\d+-of-(\d+)")
 # Arms whose policies others start from.
 STARTS = frozenset(arm.start for arm in ARMS.values() if arm.start)
 
@@ -28,7 +33,7 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
 
     Args:
         whole: runs that go on or that others start from, and travel with their last checkpoint's adapter.
-        out: folder of the pieces `table.pack.001-of-003` and so on; older ones there are replaced.
+        out: folder of the pieces `table.pack.1a2b3c4d.001-of-003` and so on; older ones there go once all are written.
         limit_mib: most MiB of all pieces. Of it each run that goes on may fill an equal share with what `pack` adds to
             what is needed; one whose needs do not fit is left out, and its line states it. What is left holds the last
             adapters of finished runs: those first that arms start from, then those that were assessed last.
@@ -62,12 +67,13 @@ def pack_runs(runs: Path, whole: set[Path], out: Path, limit_mib: float, split_m
     if len(data) > limit_mib * MIB:
         raise UserError(f"--limit-mib {limit_mib:g}: the runs need {len(data) / MIB:.1f} MiB")
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.glob(f"{PIECE}*"):
-        old.unlink()
-    count = -(-len(data) // size)
-    for number in range(count):
-        with replacing(out / f"{PIECE}{number + 1:03d}-of-{count:03d}") as piece:
+    pack_id, count = hashlib.sha256(data).hexdigest()[:8], -(-len(data) // size)
+    pieces = [out / f"{PIECE}{pack_id}.{number:03d}-of-{count:03d}" for number in range(1, count + 1)]
+    for number, path in enumerate(pieces):
+        with replacing(path) as piece:
             piece.write(data[number * size : (number + 1) * size])
+    for old in set(out.glob(f"{PIECE}*")) - set(pieces):
+        old.unlink()
     yield f"packed into {out}: {len(data) / MIB:.1f} MiB in {count} pieces"
 
 
@@ -78,7 +84,7 @@ def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
         paths: folders of pieces, of several times of packing the newest first; or the pieces of one.
 
     Raises:
-        UserError: no piece is there, or they are not whole.
+        UserError: no piece is there, a path is none, or they are not whole.
     """
     folders = [path for path in paths if path.is_dir()]
     packs = [sorted(folder.glob(f"{PIECE}*")) for folder in folders]
@@ -89,10 +95,27 @@ def unpack_runs(paths: Sequence[Path], runs: Path) -> Iterator[str]:
         yield from _unpack(pieces, runs)
 
 
+def _newest_pack(files: Sequence[Path]) -> list[Path]:
+    """Return the pieces of the newest pack that is whole; a kill while packing leaves another, or a part of one, too.
+
+    Raises:
+        UserError: a file is no piece, or no pack is whole.
+    """
+    packs: dict[tuple[str | None, int], list[Path]] = defaultdict(list)
+    for file in sorted(files):
+        if (match := _PIECE_NAME.fullmatch(file.name)) is None or not file.is_file():
+            raise UserError(f"{file}: no piece of packed runs; give the folder that --pack wrote, or all its {PIECE}*")
+        packs[match[1], int(match[2])].append(file)
+    whole = [pieces for (_, count), pieces in packs.items() if len(pieces) == count]
+    if not whole:
+        (_, count), pieces = max(packs.items(), key=lambda pack: len(pack[1]))
+        raise UserError(f"{files[0].parent}: {len(pieces)} of {count} pieces are there; copy the others too")
+    return max(whole, key=lambda pieces: pieces[-1].stat().st_mtime)
+
+
 def _unpack(files: Sequence[Path], runs: Path) -> Iterator[str]:
-    """Unpack the pieces of one time of packing."""
-    if len(files) != (count := int(files[0].name.rpartition("-")[2])):
-        raise UserError(f"{files[0].parent}: {len(files)} of {count} pieces are there; copy the others too")
+    """Unpack the newest pack among the pieces."""
+    files = _newest_pack(files)
     data = b"".join(file.read_bytes() for file in files)
     runs.mkdir(parents=True, exist_ok=True)
     try:
