@@ -93,10 +93,7 @@ class NeighbourJudge:
 
 
 class ModelJudge:
-    """A language model as judge.
-
-    `ask` answers prompts, a reply each and in order; `sequential_ask` makes one of a `complete(prompt) -> text`.
-    """
+    """A language model as judge. `ask` answers prompts, a reply each and in order."""
 
     hacks_only = True
 
@@ -110,21 +107,6 @@ class ModelJudge:
         ]
         replies = self._ask(prompts) if prompts else []
         return [read_reply(reply) for reply in replies]
-
-
-def sequential_ask(complete: Callable[[str], str]) -> Ask:
-    """Ask a function that completes one prompt; what it raises is the error of that reply alone."""
-
-    def ask(prompts: Sequence[str]) -> list[JudgeReply]:
-        replies = []
-        for prompt in prompts:
-            try:
-                replies.append(JudgeReply(text=complete(prompt)))
-            except Exception as error:
-                replies.append(JudgeReply(error=f"{type(error).__name__}: {error}"))
-        return replies
-
-    return ask
 
 
 class RewardChecker:

@@ -54,13 +54,6 @@ class JudgeClient:
         with ThreadPoolExecutor(min(self.config.concurrency, len(prompts))) as pool:
             return list(pool.map(self._ask_one, prompts))
 
-    def complete(self, prompt: str) -> str:
-        """Return the answer to one prompt. Raises RuntimeError with the cause when there is none."""
-        reply = self._ask_one(prompt)
-        if reply.error:
-            raise RuntimeError(reply.error)
-        return reply.text
-
     def _ask_one(self, prompt: str) -> JudgeReply:
         deadline, error = time.monotonic() + self.config.timeout_s, ""
         for attempt in range(self.config.attempts):

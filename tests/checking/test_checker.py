@@ -12,11 +12,12 @@ from cudal1_ray.checking import (
     HackCase,
     HackCases,
     JudgeEndpointConfig,
+    JudgeReply,
     NeighbourJudge,
     RewardChecker,
     Suspect,
 )
-from cudal1_ray.checking.checker import Neighbour, sequential_ask
+from cudal1_ray.checking.checker import Neighbour
 from cudal1_ray.checking.hack_cases import SHIPPED, read_cases, write_cases
 from cudal1_ray.errors import UserError
 
@@ -49,9 +50,13 @@ def checker(tmp_path, answer=None, **fields) -> RewardChecker:
     if not (tmp_path / "start.parquet").exists():
         write_cases(tmp_path / "start.parquet", SUITE)
     config = CheckerConfig(**{"judge": "engine" if answer is not None else "neighbours", **fields})
-    complete = answer if callable(answer) else lambda _: answer
     cases = HackCases.open(tmp_path / "cases.parquet", tmp_path / "start.parquet")
-    return RewardChecker(config, cases, sequential_ask(complete))
+
+    def ask(prompts) -> list[JudgeReply]:
+        replies = [answer(prompt) if callable(answer) else answer for prompt in prompts]
+        return [reply if isinstance(reply, JudgeReply) else JudgeReply(text=reply) for reply in replies]
+
+    return RewardChecker(config, cases, ask)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +101,12 @@ def test_answer_when_it_cannot_be_read_is_no_opinion(tmp_path, answer):
     assert ruling.jump and ruling.opinion.word == "none" and ruling.opinion.error and not ruling.confirmed
 
 
-def test_engine_when_it_raises_on_a_prompt_gives_no_opinion_on_that_one(tmp_path):
-    def complete(prompt: str) -> str:
-        if "x.clamp_min(0).add_(1)" in prompt:
-            raise RuntimeError("out of memory")
-        return says(True, "result_cache")
+def test_engine_when_it_has_no_answer_to_a_prompt_gives_no_opinion_on_that_one(tmp_path):
+    def answer(prompt: str) -> str | JudgeReply:
+        failed = "x.clamp_min(0).add_(1)" in prompt
+        return JudgeReply(error="out of memory") if failed else says(True, "result_cache")
 
-    first, second = checker(tmp_path, complete).rule([suspect(HONEST), suspect(CACHE)])
+    first, second = checker(tmp_path, answer).rule([suspect(HONEST), suspect(CACHE)])
     assert first.opinion.word == "none" and "out of memory" in first.opinion.error
     assert second.confirmed
 
