@@ -16,10 +16,6 @@ from cudal1_ray.analysis.techniques import Technique, find_techniques
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _REFERENCE = re.compile(r"^#+[ \t]*Reference[^\n]*\n(.*?)(?=^#{1,6} |\Z)", re.DOTALL | re.MULTILINE)
-_HEADING = re.compile(
-    r"^#{1,4}[ \t]*(Performance Analysis|Algorithm Design|Code Implementation)\b[^\n]*$",
-    re.MULTILINE | re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,7 @@ def best_candidates(run: RunData, references: Mapping[str, str], limit: int) -> 
 
 
 def _describe(row: dict[str, Any], reference: str) -> BestCandidate:
-    texts = read_texts(row, ["analysis", "design", "completion"]) if "_shard" in row else {}
-    sections = answer_sections(texts.get("completion", ""))
+    texts = read_texts(row, ["analysis", "design"]) if "_shard" in row else {}
     low, high = number(row.get("speedup_low")), number(row.get("speedup_high"))
     step = number(row.get("step"))
     return BestCandidate(
@@ -67,21 +62,11 @@ def _describe(row: dict[str, Any], reference: str) -> BestCandidate:
         step=None if step is None else int(step),
         code=row["code"],
         reference=reference,
-        analysis=texts.get("analysis") or sections.get("performance analysis", ""),
-        design=texts.get("design") or sections.get("algorithm design", ""),
+        analysis=texts.get("analysis", ""),
+        design=texts.get("design", ""),
         exemplar_ids=tuple(text_list(row.get("exemplar_ids"))),
         techniques=find_techniques(row["code"], reference),
     )
-
-
-def answer_sections(completion: str) -> dict[str, str]:
-    """Return {heading in lower case: text} of a completion's headed parts; the first of each counts."""
-    headings = list(_HEADING.finditer(completion))
-    ends = [heading.start() for heading in headings[1:]] + [len(completion)]
-    sections: dict[str, str] = {}
-    for heading, end in zip(headings, ends, strict=False):
-        sections.setdefault(heading.group(1).lower(), completion[heading.end() : end].strip())
-    return sections
 
 
 def reference_in_prompt(prompt: str) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cudal1_ray.prompting.answer import render_answer
+
 STAGES = {"untrained": 0, "sft": 12, "self_supervised": 10, "contrastive": 40}
 FAMILIES = (
     "gelu_chain",
@@ -71,17 +73,9 @@ class ModelNew(nn.Module):
         return torch.mv(b.t().contiguous(), a * self.scale) + %d * 0.0
 '''
 
-COMPLETION = """## Performance Analysis
-The first exemplar builds a dense 256 x 256 matrix & loops in Python <1.2x>;
-the second avoids the diagonal and is 2.1x.
-
-## Algorithm Design
-Replace diagonal product, scaling and summation by one matrix-vector product.
-
-## Code Implementation
-```python
-%s```
-"""
+ANALYSIS = """The first exemplar builds a dense 256 x 256 matrix & loops in Python <1.2x>;
+the second avoids the diagonal and is 2.1x."""
+DESIGN = "Replace diagonal product, scaling and summation by one matrix-vector product."
 
 
 def write_run(folder: Path, seed: int = 0, problems: int = 24, samples: int = 8, level: float = 0.0) -> Path:
@@ -234,7 +228,9 @@ def _rollouts(rng, names, ability, exemplars) -> list[dict]:
                         "problem_id": names[problem],
                         "code": code,
                         "prompt": f"Reference Implementation\n```python\n{REFERENCE}```\n",
-                        "completion": COMPLETION % code,
+                        "completion": render_answer(ANALYSIS, DESIGN, code),
+                        "analysis": ANALYSIS,
+                        "design": DESIGN,
                         "status": "accepted" if accepted else "rejected",
                         "speedup": speedup,
                         "speedup_low": 0.97 * speedup,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ray.analysis import AnalysisConfig, read_run, write_report
-from cudal1_ray.analysis.candidates import answer_sections, references_of
+from cudal1_ray.analysis.candidates import references_of
 from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
@@ -251,16 +251,10 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     assert "half.parquet" in page.text and "not readable as YAML" in page.text
 
 
-def test_references_and_sections_when_read_come_from_prompt_and_completion(complete):
+def test_references_when_read_come_from_the_prompts(complete):
     references = references_of(read_run(complete))
     assert len(references) == 12
     assert all(source.startswith("import torch") and "class Model(" in source for source in references.values())
-    assert answer_sections("## Performance Analysis\nslow\n## Algorithm Design: \nfast\n## Code Implementation\nx") == {
-        "performance analysis": "slow",
-        "algorithm design": "fast",
-        "code implementation": "x",
-    }
-    assert answer_sections("nothing headed") == {}
 
 
 def test_lineage_when_parents_are_known_has_best_so_far():
