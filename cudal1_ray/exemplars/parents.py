@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,12 +16,6 @@ class ParentLists(Sequence[tuple[int, ...]]):
 
     def __init__(self, ends: np.ndarray, flat: np.ndarray) -> None:
         self.ends, self.flat = ends, flat
-
-    @classmethod
-    def of(cls, lists: Iterable[Sequence[int]]) -> ParentLists:
-        lists = list(lists)
-        ends = np.cumsum([len(parents) for parents in lists], dtype=np.int64)
-        return cls(ends, np.array([p for parents in lists for p in parents], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from cudal1_ray.exemplars.parents import ParentLists
-
-# A column that `ProblemView` fills with zeros.
-_NOT_GIVEN: Any = None
 
 
 @dataclass(frozen=True)
@@ -20,11 +17,9 @@ class ProblemView:
     """The exemplars of one problem by column, in order of insertion; n of them, failed ones included.
 
     speedup: float64[n], 0.0 for a rejected candidate. step: int64[n]. ids: bytes[n] (ASCII exemplar ids).
-    parents: for each exemplar the positions, in this view, of the exemplars its prompt showed. What is given as a
-    sequence becomes a `ParentLists`; an empty one means that no exemplar has any.
+    parents: for each exemplar the positions, in this view, of the exemplars its prompt showed.
     length, operations: int32[n], sketch: uint64[n]; `features` defines them.
     reason: int32[n], the number in `reason_sets` of the reasons for which a candidate was rejected.
-    Of these four, one that is not given is all zeros: nothing is known of any code.
     limit: faster exemplars are not shown.
     memo: room for what a strategy can extend as rows are appended. It must hold nothing that a fresh pass
     over the view would not give, so that a strategy remains a pure function of the view.
@@ -35,29 +30,17 @@ class ProblemView:
     speedup: np.ndarray
     step: np.ndarray
     ids: np.ndarray
-    parents: ParentLists | Sequence[tuple[int, ...]] = ()
-    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    length: np.ndarray = _NOT_GIVEN
-    operations: np.ndarray = _NOT_GIVEN
-    sketch: np.ndarray = _NOT_GIVEN
-    reason: np.ndarray = _NOT_GIVEN
-    reason_sets: Sequence[tuple[str, ...]] = ((),)
+    parents: ParentLists
+    memo: dict[Any, Any] = field(compare=False, repr=False)
+    length: np.ndarray
+    operations: np.ndarray
+    sketch: np.ndarray
+    reason: np.ndarray
+    reason_sets: Sequence[tuple[str, ...]]
     limit: float = math.inf
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.parents, ParentLists):
-            object.__setattr__(self, "parents", ParentLists.of(self.parents or [()] * len(self)))
-        for name, dtype in (("length", "i4"), ("operations", "i4"), ("sketch", "u8"), ("reason", "i4")):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, np.zeros(len(self), dtype))
 
     def __len__(self) -> int:
         return len(self.speedup)
-
-    @property
-    def lineage(self) -> ParentLists:
-        """Return the exemplars that each exemplar's prompt showed, as flat arrays."""
-        return cast(ParentLists, self.parents)
 
     def accepted(self) -> np.ndarray:
         """Return int64[m]: positions of the accepted exemplars that may be shown, in order of insertion."""

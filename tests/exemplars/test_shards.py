@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -176,7 +177,7 @@ def test_regroup_when_segments_differ_in_length_keeps_every_row_in_order(rows):
 
 def test_parent_lists_when_sliced_are_the_lists_they_are_made_of():
     lists = [(), (0,), (1, 0), (), (2, 2, 1)]
-    parents = ParentLists.of(lists)
+    parents = ParentLists(np.array([0, 1, 3, 3, 6]), np.array([0, 1, 0, 2, 2, 1]))
     assert list(parents) == lists and parents[-1] == (2, 2, 1) and len(parents) == 5
     for start, stop in [(0, 5), (1, 3), (3, 4), (2, 2), (4, 9), (0, 0)]:
         assert parents[start:stop] == lists[start:stop]

@@ -34,7 +34,7 @@ def prioritised(view: ProblemView, count: int, rng: np.random.Generator, config:
 
 def _expected(view: ProblemView) -> np.ndarray:
     """Return float64[n]: the mean speedup of what the prompt of each exemplar showed."""
-    parents = view.lineage
+    parents = view.parents
     n, child = len(view), parents.child_of()
     children = np.bincount(child, minlength=n)
     total = np.bincount(child, weights=view.speedup[parents.flat], minlength=n)

@@ -29,7 +29,7 @@ def shinka_weighted(view: ProblemView, count: int, rng: np.random.Generator, con
     speedup = view.speedup[archive]
     median = np.median(speedup)
     spread = max(float(np.median(np.abs(speedup - median))), _LEAST_SPREAD)
-    children = view.lineage.child_counts()[archive]
+    children = view.parents.child_counts()[archive]
     # ln w_i, which does not underflow where w_i would
     log_weights = -np.logaddexp(0.0, -config.shinka_lambda * (speedup - median) / spread) - np.log1p(children)
     drawn, probabilities = draw_softmax(log_weights, count, 1.0, rng)

@@ -8,22 +8,27 @@ import numpy as np
 import pytest
 
 from cudal1_ray.exemplars import ExemplarsConfig, ProblemView
+from cudal1_ray.exemplars.columns import MEASURED, ProblemColumns
 from cudal1_ray.exemplars.strategies import BUNDLED
 
 DRAWS = 5_000
 
 
-def view(speedups, steps=None, parents=(), **columns) -> ProblemView:
-    """Return a view of exemplars with these speedups; columns: length, operations, sketch, reason, reason_sets."""
+def view(speedups, steps=None, parents=(), reasons=(), **measured) -> ProblemView:
+    """Return a view of exemplars with these speedups; `measured` may have length, operations and sketch, else 0."""
     n = len(speedups)
-    return ProblemView(
-        "p",
-        np.array(speedups, dtype=np.float64),
-        np.array(steps if steps is not None else range(n), dtype=np.int64),
-        np.array([f"{i:020x}".encode() for i in range(n)], dtype="S20"),
-        parents,
-        **{name: each if name == "reason_sets" else np.array(each) for name, each in columns.items()},
+    ids = [f"{i:020x}" for i in range(n)]
+    parents = parents or [()] * n
+    columns = ProblemColumns("p")
+    columns.extend(
+        ids,
+        range(n),
+        dict.fromkeys(MEASURED, [0] * n) | {"speedup": speedups, "step": steps or range(n)} | measured,
+        [ids[parent] for each in parents for parent in each],
+        [len(each) for each in parents],
+        reasons or [()] * n,
     )
+    return columns.view()
 
 
 def drawn(name, view, count, config=None, draws=DRAWS, seed=3):

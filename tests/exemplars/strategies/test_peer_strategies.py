@@ -149,12 +149,13 @@ def test_prioritised_when_drawing_agrees_with_rllibs_segment_tree():
             tree[position] = 0.0
 
 
-REASONS = ((), ("compile_error",), ("wrong_output",), ("wrong_output", "answer_theft"), ("compile_error", "timeout"))
+COMPILE, WRONG, CHEATED = ("compile_error",), ("wrong_output",), ("wrong_output", "answer_theft")
 
 
 def test_failures_included_when_drawing_takes_failures_by_kind_and_others_by_bucket():
     speedups = [1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    archive = view(speedups, reason=[0, 1, 1, 0, 2, 3, 4, 0, 1], reason_sets=REASONS)
+    reasons = [(), COMPILE, COMPILE, (), WRONG, CHEATED, ("compile_error", "timeout"), (), COMPILE]
+    archive = view(speedups, reasons=reasons)
     config = ExemplarsConfig(failures=2, bucket_width=0.5, tau=0.8)
     # 5 cheated, 7 has no reason; 1, 2, 6, 8 did not compile (6 also ran out of time), 4 was wrong.
     kinds = [[1, 2, 6, 8], [4]]
@@ -171,10 +172,10 @@ def test_failures_included_when_drawing_takes_failures_by_kind_and_others_by_buc
 
 def test_failures_included_when_there_is_no_failure_fills_up_with_accepted_ones():
     config = ExemplarsConfig(failures=2)
-    archive = view([1.0, 0.0, 2.0, 3.0, 0.0], reason=[0, 3, 0, 0, 0], reason_sets=REASONS)
+    archive = view([1.0, 0.0, 2.0, 3.0, 0.0], reasons=[(), CHEATED, (), (), ()])
     counts, _ = drawn("failures_included", archive, 3, config, draws=50)
     assert {tuple(sorted(positions)) for positions in counts} == {(0, 2, 3)}
-    only = view([0.0, 0.0], reason=[1, 2], reason_sets=REASONS)
+    only = view([0.0, 0.0], reasons=[COMPILE, WRONG])
     counts, _ = drawn("failures_included", only, 3, config)
     assert_drawn_as(counts, {(0, 1): 0.5, (1, 0): 0.5})
 
