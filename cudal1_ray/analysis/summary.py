@@ -102,9 +102,7 @@ def run_metadata(run: RunData) -> dict[str, Any]:
 def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisConfig) -> dict[str, Any]:
     """Return the words and figures by which the numbers of a summary are to be read."""
     per_problem = sorted({int(count) for samples in sets.values() for count in samples.counts})
-    temperatures = sorted({value for row in run.assessments if (value := number(row.get("temperature"))) is not None})
-    configured = _assessment_temperature(run.config)
-    temperature = temperatures or ([] if configured is None else [configured])
+    assessment = section if isinstance(section := run.config.get("assessment"), dict) else {}
     return {
         "failure": f"A failed sample counts as speedup 0 in mean, median, percentiles and max, and as "
         f"{config.geomean_floor:g} in the geometric mean (an accepted speedup below {config.geomean_floor:g} "
@@ -123,7 +121,7 @@ def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisCon
         "bootstrap_draws": config.bootstrap_draws,
         "bootstrap_seed": config.bootstrap_seed,
         "samples_per_problem": per_problem[0] if len(per_problem) == 1 else per_problem,
-        "temperature": temperature[0] if len(temperature) == 1 else (temperature or None),
+        "temperature": number(assessment.get("temperature")),
     }
 
 
@@ -317,15 +315,3 @@ def _without_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config.get("run"), dict):
         cleaned["run"] = {key: value for key, value in config["run"].items() if key not in _IDENTITY_KEYS}
     return cleaned
-
-
-def _assessment_temperature(config: Mapping[str, Any]) -> float | None:
-    """Return the temperature in the configuration's assessment section, wherever that is."""
-    for key, value in config.items():
-        if "assess" in str(key) and isinstance(value, dict) and number(value.get("temperature")) is not None:
-            return number(value["temperature"])
-        if "assess" in str(key) and "temperature" in str(key) and number(value) is not None:
-            return number(value)
-    nested = (value for value in config.values() if isinstance(value, dict))
-    temperatures = (_assessment_temperature(value) for value in nested)
-    return next((temperature for temperature in temperatures if temperature is not None), None)

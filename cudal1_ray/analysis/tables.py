@@ -107,7 +107,7 @@ def convention_text(summary: Mapping[str, Any]) -> str:
     conventions = summary["conventions"]
     samples, temperature = conventions.get("samples_per_problem"), conventions.get("temperature")
     drawn = f"{_range(samples or 0)} sample{'' if samples == 1 else 's'} per problem"
-    warm = f", temperature {_range(temperature)}" if temperature is not None else ""
+    warm = f", temperature {temperature}" if temperature is not None else ""
     labels = [
         "{} on {}".format(stage_name(key.split("/")[0]), split_name(key.split("/")[-1]))
         for key, share in (conventions.get("asked_with_exemplars") or {}).items()
