@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lazy_loader import attach
 
 if TYPE_CHECKING:
-    from cudal1_ray.analysis.comparison import Comparison, compare_runs, compare_stages
+    from cudal1_ray.analysis.comparison import Comparison, compare_runs
     from cudal1_ray.analysis.config import AnalysisConfig
     from cudal1_ray.analysis.environment import describe_environment
     from cudal1_ray.analysis.report import write_report
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     submod_attrs={
-        "comparison": ["Comparison", "compare_runs", "compare_stages"],
+        "comparison": ["Comparison", "compare_runs"],
         "config": ["AnalysisConfig"],
         "environment": ["describe_environment"],
         "report": ["write_report"],

@@ -23,7 +23,6 @@ class Comparison:
 
     log_geomean_difference: log geomean(second) - log geomean(first), with its interval [low, high];
     speedup_ratio*: the exponential of these (1.2 = the second is 1.2 times faster in the geometric mean).
-    share_above_zero: share of bootstrap draws in which the second is faster.
     """
 
     first: str
@@ -37,7 +36,6 @@ class Comparison:
     speedup_ratio_low: float
     speedup_ratio_high: float
     success_rate_difference: float
-    share_above_zero: float
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,19 +94,7 @@ def compare_samples(
         speedup_ratio_low=math.exp(low),
         speedup_ratio_high=math.exp(high),
         success_rate_difference=float(success[1] - success[0]),
-        share_above_zero=float((draws > 0).mean()),
     )
-
-
-def compare_stages(
-    rows: Rows, first: str, second: str, split: str = "held_out", config: AnalysisConfig | None = None
-) -> Comparison:
-    """Compare two stages of one run, e.g. "sft" and "contrastive". Raises UserError when they share no problem."""
-    rows, config = list(rows), config or AnalysisConfig()
-    first_side, second_side = (
-        samples_of(rows, stage, split, include_degenerate=config.include_degenerate) for stage in (first, second)
-    )
-    return compare_samples(first_side, second_side, names=(first, second), split=split, config=config)
 
 
 def compare_runs(
