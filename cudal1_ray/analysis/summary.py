@@ -21,7 +21,7 @@ from cudal1_ray.wording import counted
 
 _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "above_1_01")
 # Settings that distinguish runs of one configuration without changing what is run.
-_IDENTITY_KEYS = {"seed", "name", "run_name", "folder", "output_dir", "run_dir", "runs_dir"}
+_IDENTITY_KEYS = {"seed", "name", "runs_dir"}
 
 
 def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, Any]:
@@ -86,11 +86,10 @@ def write_report_file(path: Path, text: str) -> None:
 def run_metadata(run: RunData) -> dict[str, Any]:
     """Name, seed, configuration hashes and wall time (the largest wall_s of the metrics) of a run."""
     config = run.config
-    nested = section if isinstance(section := config.get("run"), dict) else {}
     walls = [wall for row in run.metrics if (wall := number(row.get("wall_s"))) is not None]
     return {
-        "name": str(config.get("name") or nested.get("name") or run.name),
-        "seed": config.get("seed", nested.get("seed")),
+        "name": str(config.get("name") or run.name),
+        "seed": config.get("seed"),
         "config_hash": _hash(config) if config else None,
         "config_hash_without_seed": _hash(_without_identity(config)) if config else None,
         "wall_s": max(walls) if walls else None,
@@ -311,7 +310,4 @@ def _hash(config: Mapping[str, Any]) -> str:
 
 
 def _without_identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    cleaned = {key: value for key, value in config.items() if key not in _IDENTITY_KEYS}
-    if isinstance(config.get("run"), dict):
-        cleaned["run"] = {key: value for key, value in config["run"].items() if key not in _IDENTITY_KEYS}
-    return cleaned
+    return {key: value for key, value in config.items() if key not in _IDENTITY_KEYS}
