@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cudal1_ray.analysis.environment import describe_environment
     from cudal1_ray.analysis.report import write_report
     from cudal1_ray.analysis.run_data import read_run
-    from cudal1_ray.analysis.summary import combine_seeds, summarise, write_summary
+    from cudal1_ray.analysis.summary import combine_seeds, summarise
     from cudal1_ray.analysis.tables import html_table, markdown_table, rich_table
     from cudal1_ray.analysis.techniques import Technique, count_techniques, find_techniques
     from cudal1_ray.analysis.terminal import present, print_summary
@@ -29,7 +29,7 @@ __getattr__, __dir__, __all__ = attach(
         "environment": ["describe_environment"],
         "report": ["write_report"],
         "run_data": ["read_run"],
-        "summary": ["combine_seeds", "summarise", "write_summary"],
+        "summary": ["combine_seeds", "summarise"],
         "tables": ["html_table", "markdown_table", "rich_table"],
         "techniques": ["Technique", "count_techniques", "find_techniques"],
         "terminal": ["present", "print_summary"],

@@ -13,7 +13,7 @@ import numpy as np
 
 from cudal1_ray.analysis.comparison import compare_samples, samples_of
 from cudal1_ray.analysis.config import AnalysisConfig
-from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, number, read_run, text_list
+from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, number, text_list
 from cudal1_ray.analysis.statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
@@ -59,16 +59,9 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     }
 
 
-def write_summary(run_folder: str | Path, config: AnalysisConfig | None = None) -> Path:
-    """Write report/summary.json of the run atomically and return its path. UserError for a missing folder."""
-    return save_summary(summarise(read_run(run_folder), config), Path(run_folder))
-
-
-def save_summary(summary: Mapping[str, Any], run_folder: Path) -> Path:
-    """Write a summary that is already computed to report/summary.json, atomically."""
-    path = run_folder / "report" / "summary.json"
-    write_report_file(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    return path
+def save_summary(summary: Mapping[str, Any], run_folder: Path) -> None:
+    """Write a summary to report/summary.json, atomically."""
+    write_report_file(run_folder / "report" / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def write_report_file(path: Path, text: str) -> None:

@@ -18,7 +18,6 @@ from cudal1_ray.analysis import (
     read_run,
     rich_table,
     summarise,
-    write_summary,
 )
 from cudal1_ray.analysis.report import headline
 from cudal1_ray.analysis.tables import fitting_table, markdown_lines, print_table
@@ -31,8 +30,7 @@ def test_summary_when_an_assessment_is_recorded_twice_counts_it_once(complete, t
     shutil.copy(complete / "assessments.jsonl", tmp_path)
     with (tmp_path / "assessments.jsonl").open("a") as file:
         file.write((complete / "assessments.jsonl").read_text())
-    write_summary(tmp_path, QUICK)
-    twice = json.loads((tmp_path / "report" / "summary.json").read_text())
+    twice = summarise(read_run(tmp_path), QUICK)
     assert twice["stages"] == summarise(read_run(complete), QUICK)["stages"]
 
 
