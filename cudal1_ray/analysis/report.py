@@ -58,32 +58,24 @@ _STEP_COLUMNS = (
 )
 
 
-def write_report(
-    run_folder: str | Path, config: AnalysisConfig | None = None, references: Mapping[str, str] | None = None
-) -> Path:
+def write_report(run_folder: str | Path, config: AnalysisConfig | None = None) -> Path:
     """Write report/index.html and summary.json of a run, finished or not; return the former's path.
 
-    `references` maps problem_id to the reference's source; without it they are taken from the prompts of the
-    rollouts. Raises UserError when the folder does not exist, holds no run, or cannot be written.
+    Raises UserError when the folder does not exist, holds no run, or cannot be written.
     """
     config = config or AnalysisConfig()
     run = read_run(run_folder)
     summary = summarise(run, config)
     path = Path(run_folder) / "report" / "index.html"
-    html = render_report(run, summary, config, references)
+    html = render_report(run, summary, config)
     save_summary(summary, Path(run_folder))
     write_report_file(path, html)
     return path
 
 
-def render_report(
-    run: RunData,
-    summary: Mapping[str, Any],
-    config: AnalysisConfig,
-    references: Mapping[str, str] | None = None,
-) -> str:
+def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> str:
     """Return the report as HTML text."""
-    references = {**references_of(run), **(references or {})}
+    references = references_of(run)
     assessed = bool(summary["stages"])
     environment = run.environment or describe_environment()
     return _template().render(
