@@ -82,8 +82,8 @@ def changes_over_steps(
     return parts
 
 
-def change_table(run: RunData, include_degenerate: bool = False) -> list[tuple[str, dict[str, Change]]]:
+def change_table(run: RunData) -> list[tuple[str, dict[str, Change]]]:
     """Return `changes_over_steps` of contrastive RL in a run."""
-    rows = [row for row in run.counted_rollouts(include_degenerate) if row.get("stage") == "contrastive"]
+    rows = [row for row in run.counted_rollouts() if row.get("stage") == "contrastive"]
     exemplars = {str(row["exemplar_id"]): row for row in run.exemplars if row.get("exemplar_id") and row.get("code")}
     return changes_over_steps(rows, exemplars)

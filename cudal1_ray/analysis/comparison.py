@@ -41,16 +41,15 @@ class Comparison:
         return asdict(self)
 
 
-def samples_of(
-    rows: Rows, stage: str, split: str | None, *, include_degenerate: bool = False, copies_fail: bool = False
-) -> SampleSet:
+def samples_of(rows: Rows, stage: str, split: str | None, *, copies_fail: bool = False) -> SampleSet:
     """Return the assessment rows of one stage and split (None: both splits) as a SampleSet.
 
-    Void rows are left out, and problems that any row flags as degenerate, unless `include_degenerate`. With
-    `copies_fail` a copy of an exemplar in its prompt counts as a failure.
+    Void rows are left out, and problems that any row flags as degenerate: their output does not depend on their input,
+    so that any speedup of theirs is without meaning. With `copies_fail` a copy of an exemplar in its prompt counts as a
+    failure.
     """
     rows = list(rows)
-    left_out = set() if include_degenerate else degenerate_problems(rows)
+    left_out = degenerate_problems(rows)
     by_problem: dict[str, list[tuple[bool, float]]] = {}
     for row in rows:
         if (
@@ -107,9 +106,5 @@ def compare_runs(
     config: AnalysisConfig | None = None,
 ) -> Comparison:
     """Compare one stage of two runs over the problems that both assessed. Raises UserError when there are none."""
-    config = config or AnalysisConfig()
-    first, second = (
-        samples_of(rows, stage, split, include_degenerate=config.include_degenerate)
-        for rows in (first_rows, second_rows)
-    )
-    return compare_samples(first, second, names=names, split=split, config=config)
+    first, second = (samples_of(rows, stage, split) for rows in (first_rows, second_rows))
+    return compare_samples(first, second, names=names, split=split, config=config or AnalysisConfig())

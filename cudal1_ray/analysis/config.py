@@ -26,10 +26,6 @@ class AnalysisConfig:
     faster_threshold: float = 1.01
     """Speedup above which a candidate counts as faster (> 1.01x in the paper's table)."""
 
-    include_degenerate: bool = False
-    """Count samples of degenerate problems too, whose output does not depend on their input: any speedup of theirs is
-    without meaning, so they are left out of every mean and only counted."""
-
     best_candidates: int = 4
     """Best candidates shown in the report, at most one for each problem."""
 

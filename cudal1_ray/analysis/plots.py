@@ -22,7 +22,7 @@ def all_plots(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig |
     plots = (
         stages_plot(summary),
         progress_plot(run, config.smoothing_steps),
-        distribution_plot(run, (solved or assessed or ["held_out"])[0], config.include_degenerate),
+        distribution_plot(run, (solved or assessed or ["held_out"])[0]),
         problems_plot(run, config.geomean_floor),
         buffer_plot(run),
         lineage_plot(run),

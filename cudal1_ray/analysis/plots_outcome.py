@@ -108,14 +108,11 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
     return draw(name, title, caption, (WIDTH, tall), paint, (NARROW_WIDTH, 2 * tall))
 
 
-def distribution_plot(run: RunData, split: str, include_degenerate: bool = False) -> Plot:
+def distribution_plot(run: RunData, split: str) -> Plot:
     """Plot a histogram of accepted speedups of each stage on a logarithmic axis, one below the other."""
     name, title = "distribution", f"Distribution of speedups, {split_name(split)} problems"
     caption = "Height is the share of all samples of the stage; failures are off the axis and written at the left."
-    sets = {
-        stage: samples_of(run.assessments, stage, split, include_degenerate=include_degenerate)
-        for stage in run.stages()
-    }
+    sets = {stage: samples_of(run.assessments, stage, split) for stage in run.stages()}
     sets = {stage: samples for stage, samples in sets.items() if len(samples.problem_ids)}
     if not sets:
         return Plot(name, title, caption, omitted=_NO_ASSESSMENT)

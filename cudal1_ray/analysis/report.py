@@ -83,7 +83,7 @@ def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConf
         run=summary["run"],
         facts=facts(run, summary),
         headline=headline(summary),
-        tiles=tiles(run, summary, config),
+        tiles=tiles(run, summary),
         table=Markup(html_table(summary, convention=False)) if assessed else "",
         best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
         convention=convention_text(summary) if assessed else degenerate_text(summary),
@@ -100,7 +100,7 @@ def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConf
         folder=str(run.folder),
         steps=step_table(run),
         techniques=technique_table(run, references, config),
-        changes=change_table(run, config.include_degenerate),
+        changes=change_table(run),
         candidates=best_candidates(run, references, config.best_candidates),
         rejections=rejection_counts(run),
         draws=last_draws(run, config.logged_draws),
@@ -178,7 +178,7 @@ def facts(run: RunData, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, value) for label, value in lines if value]
 
 
-def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> list[dict[str, str]]:
+def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the figures at the top: value, what it is, and its interval or origin."""
     entries: list[dict[str, str]] = []
     head, confidence = headline(summary), summary["conventions"]["confidence"]
@@ -199,7 +199,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
                     "note": f"{confidence:.0%} interval {interval}" if interval else "",
                 }
             )
-    rows = run.counted_rollouts(config.include_degenerate)
+    rows = run.counted_rollouts()
     speedups = [speedup for row in rows if is_accepted(row) and (speedup := number(row.get("speedup")))]
     if speedups:
         entries.append(
@@ -229,7 +229,7 @@ def tiles(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> l
 
 def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
     """Return {"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
-    counted = count_techniques(run.counted_rollouts(config.include_degenerate), references, config.geomean_floor)
+    counted = count_techniques(run.counted_rollouts(), references, config.geomean_floor)
     stages = [stage for stage in run.stages() if stage in counted]
     rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
     rows = [(name, cells) for name, cells in rows if any(cells)]

@@ -78,11 +78,9 @@ class RunData:
     def name(self) -> str:
         return self.folder.resolve().name
 
-    def counted_rollouts(self, include_degenerate: bool = False) -> list[dict[str, Any]]:
-        """Return the rollouts without void ones, and without those of degenerate problems unless asked for: their
-        speedups mean nothing.
-        """
-        return [row for row in self.rollouts if not is_void(row) and (include_degenerate or not is_degenerate(row))]
+    def counted_rollouts(self) -> list[dict[str, Any]]:
+        """Return the rollouts that are neither void nor of a degenerate problem, whose speedups mean nothing."""
+        return [row for row in self.rollouts if not is_void(row) and not is_degenerate(row)]
 
     def stages(self) -> list[str]:
         """Return the stages that occur in the run, in the order of the method; unknown names last."""

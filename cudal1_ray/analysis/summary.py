@@ -34,14 +34,13 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     holds itself once more as `copies_fail`, with each copy as a failure.
 
     `degenerate` holds the assessed problems whose output does not depend on their input (`problems`: ids), the
-    `samples` of theirs, and whether these were `left_out` of everything else here.
+    `samples` of theirs, and that these are `left_out` of everything else here.
     """
     config = config or AnalysisConfig()
 
     def sample_sets(copies_fail: bool) -> dict[tuple[str, str], SampleSet]:
-        options = {"include_degenerate": config.include_degenerate, "copies_fail": copies_fail}
         keys = ((stage, split) for stage in run.stages() for split in SPLITS)
-        sets = {(stage, split): samples_of(run.assessments, stage, split, **options) for stage, split in keys}
+        sets = {key: samples_of(run.assessments, *key, copies_fail=copies_fail) for key in keys}
         return {key: samples for key, samples in sets.items() if len(samples.problem_ids)}
 
     sets, originals = sample_sets(copies_fail=False), sample_sets(copies_fail=True)
@@ -55,7 +54,7 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
         "conventions": conventions(run, sets, config),
         "stages": stages,
         "comparisons": _comparisons(sets, originals, stages, config),
-        "degenerate": _degenerate(run, config),
+        "degenerate": _degenerate(run),
     }
 
 
@@ -117,10 +116,10 @@ def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisCon
     }
 
 
-def _degenerate(run: RunData, config: AnalysisConfig) -> dict[str, Any]:
+def _degenerate(run: RunData) -> dict[str, Any]:
     problems = degenerate_problems(run.assessments)
     samples = sum(str(row.get("problem_id")) in problems for row in run.assessments)
-    return {"problems": sorted(problems), "samples": samples, "left_out": not config.include_degenerate}
+    return {"problems": sorted(problems), "samples": samples, "left_out": True}
 
 
 def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:

@@ -85,7 +85,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
         combined = combine_seeds([summarise(run, config) for run in setting.runs.values()])
         splits = {split: dict(entry) for split, entry in combined["stages"].get(stage, {}).items()}
         for split, entry in splits.items():
-            sets = _by_seed(setting, stage, split, config)
+            sets = _by_seed(setting, stage, split)
             entry["geomean_per_seed"] = {
                 seed: math.exp(_log_geomean(s, s.problem_ids, config)) for seed, s in sets.items()
             }
@@ -125,7 +125,7 @@ def compare_settings(
 ) -> list[SettingsComparison]:
     """Compare every pair of settings on one split, in order; none where the split was not assessed."""
     config = config or AnalysisConfig()
-    sets = {setting.label: _by_seed(setting, stage, split, config) for setting in settings}
+    sets = {setting.label: _by_seed(setting, stage, split) for setting in settings}
     comparisons = []
     for first, second in itertools.combinations(sets, 2):
         every = [*sets[first].values(), *sets[second].values()]
@@ -135,12 +135,8 @@ def compare_settings(
     return adjust_by_holm(comparisons)
 
 
-def _by_seed(setting: Setting, stage: str, split: str, config: AnalysisConfig) -> dict[str, SampleSet]:
-    include = config.include_degenerate
-    return {
-        seed: samples_of(run.assessments, stage, split, include_degenerate=include)
-        for seed, run in setting.runs.items()
-    }
+def _by_seed(setting: Setting, stage: str, split: str) -> dict[str, SampleSet]:
+    return {seed: samples_of(run.assessments, stage, split) for seed, run in setting.runs.items()}
 
 
 def _compare(
