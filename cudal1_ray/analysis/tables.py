@@ -159,29 +159,27 @@ def _lines(summary: Mapping[str, Any], best_of_n: bool) -> list[tuple[str, str, 
     return lines
 
 
-def rich_table(summary: Mapping[str, Any], *, best_of_n: bool = False, compact: bool = False, title: str = "") -> Table:
-    """Return the table for a terminal; `best_of_n` takes the best verified sample of each problem.
+def rich_table(summary: Mapping[str, Any], *, compact: bool = False, title: str = "") -> Table:
+    """Return the table for a terminal, over all samples.
 
-    `compact` leaves out the quartiles and all intervals but one, and fits into 80 columns.
+    `compact` leaves out the quartiles and all intervals except one, and fits into 80 columns.
     """
-    heading = title or ("Best verified sample of each problem" if best_of_n else "Speedup over all samples")
-    caption = convention_text(summary)
     table = Table(
-        title=markup.escape(heading),
-        caption=caption,
+        title=markup.escape(title or "Speedup over all samples"),
+        caption=convention_text(summary),
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     table.add_column("", no_wrap=not compact)  # a long name takes two lines before a figure is cut
-    of_summary = _columns(summary, best_of_n)
+    of_summary = _columns(summary, best_of_n=False)
     columns = [i for i, column in enumerate(of_summary) if not (compact and column[1] in ("p25", "p75"))]
     for i in columns:
         name, key = of_summary[i][:2]
         table.add_column(_SHORT.get(key, name) if compact else name, justify="right", no_wrap=True)
     previous = None
-    for stage, split, _, cells in _lines(summary, best_of_n):
+    for stage, split, _, cells in _lines(summary, best_of_n=False):
         if split != previous:
             table.add_row(f"[bold]{split_name(split)} problems[/bold]")
             previous = split
