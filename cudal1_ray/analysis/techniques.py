@@ -147,9 +147,9 @@ def _by_comparison(candidate: Operations, base: Operations) -> Iterable[Techniqu
         yield _at(candidate, "mathematical short-circuit", constant)
     if base.loop_lines and len(candidate.loop_lines) < len(base.loop_lines):
         yield Technique("vectorisation", base.loop_lines[0], base.line(base.loop_lines[0]), in_reference=True)
-    if candidate.has_kernel:
+    if candidate.kernel_line:
         own = candidate.forward_operations
-        if len(base.forward_operations) >= 2 and len(own) < len(base.forward_operations) and candidate.kernel_line:
+        if len(base.forward_operations) >= 2 and len(own) < len(base.forward_operations):
             yield _at(candidate, "operation fusion", candidate.kernel_line)
         return
     if "LSTM" in base.operations or "GRU" in base.operations:

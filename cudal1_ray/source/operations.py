@@ -37,7 +37,8 @@ class Operations:
     covers the whole model class, modules made in __init__ and called in forward counting by their class;
     `forward_operations` are the computing calls and operators of forward, in order, repeats included;
     `forward_results` are name and line of the calls whose values it returns; `all_calls` are the names of all calls in
-    the file, helper classes and constructors too.
+    the file, helper classes and constructors too. `kernel_line` is that of its first own kernel (CUDA source or
+    Triton), 0 where it has none.
     """
 
     source: str
@@ -50,11 +51,6 @@ class Operations:
     loop_lines: list[int] = field(default_factory=list)
     kernel_line: int = 0
     has_model: bool = False
-
-    @property
-    def has_kernel(self) -> bool:
-        """Return whether the file has a kernel of its own (CUDA source or Triton)."""
-        return self.kernel_line > 0
 
     def line(self, number: int) -> str:
         """Return the text of line `number`, stripped; empty when there is none."""
