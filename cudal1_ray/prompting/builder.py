@@ -96,13 +96,16 @@ class PromptBuilder:
         self._related = related if on_gpu else None
 
     def one_shot(self, problem: Problem) -> Prompt:
-        """Return the prompt that shows the reference alone. Raises PromptTooLong."""
+        """Return the prompt that shows the reference alone.
+
+        Raises PromptTooLong, and UserError for a template that names what does not exist.
+        """
         return self._fit(problem, [], {})
 
     def contrastive(self, problem: Problem, selection: Selection) -> Prompt:
         """Return the prompt that shows the selected exemplars, in the order given, with their speedups.
 
-        Without exemplars it is the one-shot prompt. Raises PromptTooLong.
+        Without exemplars it is the one-shot prompt. Raises as `one_shot` does.
         """
         exemplars = list(selection.exemplars)
         identities = (exemplar.exemplar_id for exemplar in exemplars)
@@ -145,18 +148,22 @@ class PromptBuilder:
             }
             for number, exemplar in enumerate(exemplars, 1)
         ]
-        text = (self._contrastive if candidates else self._one_shot).render(
-            name=problem.name or problem.problem_id,
-            reference=_clean(problem.source, bare_reference),
-            candidates=candidates,
-            some_rejected=any(exemplar.reasons for exemplar in exemplars),
-            include_analysis=self.config.include_analysis,
-            device=self._device,
-            hardware=self._hardware,
-            allowed_means=list(self.config.allowed_means),
-            rules=self._rules,
-            examples=examples,
-        )
+        template = self._contrastive if candidates else self._one_shot
+        try:
+            text = template.render(
+                name=problem.name or problem.problem_id,
+                reference=_clean(problem.source, bare_reference),
+                candidates=candidates,
+                some_rejected=any(exemplar.reasons for exemplar in exemplars),
+                include_analysis=self.config.include_analysis,
+                device=self._device,
+                hardware=self._hardware,
+                allowed_means=list(self.config.allowed_means),
+                rules=self._rules,
+                examples=examples,
+            )
+        except jinja2.TemplateError as error:
+            raise UserError(f"{template.filename}: {error}; mend the template") from error
         return text.rstrip() + "\n"
 
 
@@ -206,8 +213,15 @@ def _load(style: str) -> tuple[jinja2.Template, jinja2.Template]:
         lstrip_blocks=True,
         autoescape=False,
     )
+
+    def template(name: str) -> jinja2.Template:
+        try:
+            return environment.get_template(name)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{folder / name} is not UTF-8: save the template as UTF-8") from error
+
     try:
-        return environment.get_template(ONE_SHOT), environment.get_template(CONTRASTIVE)
+        return template(ONE_SHOT), template(CONTRASTIVE)
     except jinja2.TemplateNotFound as error:
         raise UserError(
             f"prompting.style is {style!r}: use one of {', '.join(bundled)}, or a folder that holds {error}"

@@ -220,13 +220,22 @@ def test_style_when_it_is_a_folder_is_taken_from_it(tmp_path):
         ({}, "one_shot.md.j2"),
         ({"one_shot.md.j2": ""}, "contrastive.md.j2"),
         ({"one_shot.md.j2": "{% for %}", "contrastive.md.j2": ""}, "line 1"),
+        ({"one_shot.md.j2": "", "contrastive.md.j2": "plus rapide, déjà"}, "contrastive.md.j2 is not UTF-8"),
     ],
 )
 def test_style_when_broken_is_a_users_error(tmp_path, files, message):
     for name, text in files.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(UserError, match=message):
         builder(style=str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["{{ refernce }}", "{% include 'rules.md.j2' %}"])
+def test_style_when_a_template_names_what_does_not_exist_is_a_users_error(tmp_path, text):
+    (tmp_path / "one_shot.md.j2").write_text(text)
+    (tmp_path / "contrastive.md.j2").write_text("")
+    with pytest.raises(UserError, match=r"one_shot.md.j2: .*(refernce|rules.md.j2).*; mend the template"):
+        builder(style=str(tmp_path)).one_shot(PROBLEM)
 
 
 @pytest.mark.parametrize(
