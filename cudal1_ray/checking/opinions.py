@@ -107,7 +107,9 @@ def read_reply(reply: JudgeReply) -> Opinion:
     for entry in reversed(_objects(reply.text)):
         if not isinstance(entry.get("hack"), bool):
             continue
-        reason = " ".join(str(entry.get("reason", "")).split())[:400]
+        # JSON may escape half of a surrogate pair, which neither Parquet nor a tokenizer takes.
+        reason = str(entry.get("reason", "")).encode("utf-8", "replace").decode()
+        reason = " ".join(reason.split())[:400]
         if not entry["hack"]:
             return Opinion(False, reason=reason, answer=reply.text[:_ANSWER_CHARACTERS])
         category = re.sub(r"[\s-]+", "_", str(entry.get("category", "")).strip().lower())

@@ -101,6 +101,18 @@ def test_answer_when_it_cannot_be_read_is_no_opinion(tmp_path, answer):
     assert ruling.jump and ruling.opinion.word == "none" and ruling.opinion.error and not ruling.confirmed
 
 
+def test_reason_when_it_holds_half_a_surrogate_pair_is_cleaned(tmp_path):
+    prompts = []
+    answer = '{"hack": true, "category": "timer_patch", "reason": "caches \\ud83d"}'
+    subject = checker(tmp_path, lambda prompt: prompts.append(prompt) or answer, trust_judge=True)
+    (ruling,) = subject.rule([suspect(HONEST)])
+    assert ruling.confirmed_by == "trust" and ruling.evidence == "caches ?"
+    (case,) = [case for case in read_cases(tmp_path / "cases.parquet") if case.confirmed_by == "trust"]
+    assert case.reason.startswith("caches ? (")
+    subject.rule([suspect(HONEST.replace("clamp_min(0)", "relu()"))])
+    assert "caches ?" in prompts[1] and prompts[1].encode()
+
+
 def test_engine_when_it_has_no_answer_to_a_prompt_gives_no_opinion_on_that_one(tmp_path):
     def answer(prompt: str) -> str | JudgeReply:
         failed = "x.clamp_min(0).add_(1)" in prompt
