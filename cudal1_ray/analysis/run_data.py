@@ -210,13 +210,14 @@ def _read_config(path: Path, notes: list[str]) -> tuple[str, dict[str, Any]]:
     if not path.is_file():
         return "", {}
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         config = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    except (YAMLError, ValueError) as error:
-        notes.append(f"{path.name} is not readable as YAML ({type(error).__name__}).")
+    except (YAMLError, OmegaConfBaseException, ValueError) as error:
+        notes.append(f"{path.name} is not readable as a configuration ({type(error).__name__}).")
         config = {}
     return text, config if isinstance(config, dict) else {}
 

@@ -248,7 +248,14 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     (tmp_path / "rollouts" / "half.parquet").write_bytes(b"PAR1 and no more")
     page = page_of(tmp_path)
     assert "<script>alert(1)" in page.text and "script" not in page.tags
-    assert "half.parquet" in page.text and "not readable as YAML" in page.text
+    assert "half.parquet" in page.text and "not readable as a configuration" in page.text
+
+
+def test_config_when_an_interpolation_is_not_closed_is_noted_as_unreadable(tmp_path):
+    (tmp_path / "config.yaml").write_text("a: ${b\n")
+    run = read_run(tmp_path)
+    assert run.config == {} and run.config_text == "a: ${b\n"
+    assert run.notes == ["config.yaml is not readable as a configuration (GrammarParseError)."]
 
 
 def test_references_when_read_come_from_the_prompts(complete):
