@@ -72,11 +72,12 @@ def staged_reward(verdict: Verdict, speedup: float, config: RewardsConfig) -> fl
     | is right, and own kernels take over 0.2 of the work or more       | 0.5 + ln(1 + s)                 |
     | is right, and own kernels take over the share w < 0.2 of it       | linear in w between these two   |
 
-    s is the credited speedup, `low` the lower end of its 95% interval; w is `work_taken_over`. Where w could not be
-    measured, half of the credit is given. Several reasons count as the lowest of them. Without the seventh row a policy
-    learns to write the reference again in other words (`x + 0`): right pays at once, and nothing it can write pays
-    more. For the same reason the right shape pays more only to a candidate that has an own kernel. ln(1 + s) is 0 at
-    s = 0, so that a slow kernel still pays more than a wrong one, which ln(s) would turn round.
+    s is the credited speedup, `low` the lower end of its 95% interval, or s where that is lower; w is
+    `work_taken_over`. Where w could not be measured, half of the credit is given. Several reasons count as the lowest
+    of them. Without the seventh row a policy learns to write the reference again in other words (`x + 0`): right pays
+    at once, and nothing it can write pays more. For the same reason the right shape pays more only to a candidate that
+    has an own kernel. ln(1 + s) is 0 at s = 0, so that a slow kernel still pays more than a wrong one, which ln(s)
+    would turn round.
     With `config.own_kernel_required`, the eighth row is worth as much as the seventh.
     Source: the ladder is this project's; Kevin (arXiv 2507.11948) pays 0.3 for right plus the speedup.
     """
