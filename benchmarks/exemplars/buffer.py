@@ -40,7 +40,7 @@ import cudal1_ray.problems
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.config import config_dir
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, prepare, select
+from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
 from cudal1_ray.exemplars.config import FAILURE_REASONS
 from cudal1_ray.exemplars.exemplar import identity_of
 from cudal1_ray.exemplars.features import code_features
@@ -170,8 +170,9 @@ def use(folder: Path, draws: int) -> dict[str, Any]:
     problem_ids, rng, strategies = buffer.problem_ids(), np.random.default_rng(1), {}
     for config in presets():
         started = time.perf_counter()
-        prepare(buffer, config)
-        prepare_s = time.perf_counter() - started
+        for problem_id in problem_ids:  # islands replay all exemplars of a problem at its first draw
+            select(buffer, problem_id, config, rng)
+        first_draws_s = time.perf_counter() - started
         wall, cpu = np.empty(draws), np.empty(draws)
         for i, problem in enumerate(rng.integers(len(problem_ids), size=draws).tolist()):
             started, worked = time.perf_counter(), time.thread_time()
@@ -184,7 +185,7 @@ def use(folder: Path, draws: int) -> dict[str, Any]:
             "p50_ms": p50,
             "p99_ms": p99,
             "cpu_p99_ms": float(np.percentile(cpu, 99) * 1e3),
-            "prepare_s": prepare_s,
+            "first_draws_s": first_draws_s,
         }
     resident, peak = resident_gib()
     return {
@@ -323,9 +324,9 @@ def measure(folder: Path, exemplars: int, problems: int, draws: int) -> list[Row
     for name, timed in used["strategies"].items():
         detail = f"p50 {timed['p50_ms']:.2f}; p99 of CPU time {timed['cpu_p99_ms']:.2f}"
         rows.append(at_most(f"selection, {name}, p99", timed["p99_ms"], "ms", 1.0, detail))
-    slowest = max(used["strategies"], key=lambda name: used["strategies"][name]["prepare_s"])
-    ready_s = used["open_s"] + used["strategies"][slowest]["prepare_s"]
-    rows.append(at_most(f"reopened, all problems prepared ({slowest})", ready_s, "s", 10.0))
+    slowest = max(used["strategies"], key=lambda name: used["strategies"][name]["first_draws_s"])
+    ready_s = used["open_s"] + used["strategies"][slowest]["first_draws_s"]
+    rows.append(at_most(f"reopened, every problem drawn from once ({slowest})", ready_s, "s", 10.0))
     states = len(set(shared["seen"]))
     rows.append(
         Row("whole states seen beside the writer", states, f"of {len(shared['seen'])} openings", ">= 2", states >= 2)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.exemplars.buffer import ExemplarBuffer
     from cudal1_ray.exemplars.config import ExemplarsConfig
     from cudal1_ray.exemplars.exemplar import Exemplar, exemplar_id
-    from cudal1_ray.exemplars.selection import Selection, prepare, register_strategy, select, strategy_names
+    from cudal1_ray.exemplars.selection import Selection, register_strategy, select, strategy_names
     from cudal1_ray.exemplars.view import Draw, ProblemView
 
 __getattr__, __dir__, __all__ = attach(
@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = attach(
         "buffer": ["ExemplarBuffer"],
         "config": ["ExemplarsConfig"],
         "exemplar": ["Exemplar", "exemplar_id"],
-        "selection": ["Selection", "prepare", "register_strategy", "select", "strategy_names"],
+        "selection": ["Selection", "register_strategy", "select", "strategy_names"],
         "view": ["Draw", "ProblemView"],
     },
 )

@@ -51,11 +51,11 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
     Raises:
         UserError: for a strategy that does not exist or a field that cannot work.
     """
-    strategy = _strategy(config)
+    config.validate()
     view = buffer.view(problem_id)
     if config.headroom > 1.0 and len(view):
         view = dataclasses.replace(view, limit=float(view.speedup.max()) / config.headroom)
-    draw = strategy(view, config.count, rng, config)
+    draw = _strategies[config.strategy](view, config.count, rng, config)
     order = list(range(len(draw.positions)))
     if config.order != "drawn":
         order = sorted(order, key=lambda i: view.speedup[draw.positions[i]])
@@ -66,19 +66,3 @@ def select(buffer: ExemplarBuffer, problem_id: str, config: ExemplarsConfig, rng
         tuple(draw.probabilities[i] for i in order),
         config.strategy,
     )
-
-
-def prepare(buffer: ExemplarBuffer, config: ExemplarsConfig) -> None:
-    """Let `config.strategy` read every problem once, so that the first draw is as quick as any after it.
-
-    Only islands gain by it: a replay of 4,000 exemplars takes some milliseconds, and the memo then has it. An owner
-    that has just opened a large buffer calls it; nothing else depends on it. Raises UserError as `select` does.
-    """
-    strategy, rng = _strategy(config), np.random.default_rng(0)
-    for problem_id in buffer.problem_ids():
-        strategy(buffer.view(problem_id), config.count, rng, config)
-
-
-def _strategy(config: ExemplarsConfig) -> Strategy:
-    config.validate()
-    return _strategies[config.strategy]

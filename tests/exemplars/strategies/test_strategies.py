@@ -15,7 +15,6 @@ from cudal1_ray.exemplars import (
     Exemplar,
     ExemplarBuffer,
     ExemplarsConfig,
-    prepare,
     register_strategy,
     select,
     strategy_names,
@@ -288,19 +287,6 @@ def test_selection_when_there_is_headroom_takes_only_what_is_so_much_slower_than
         assert speedups <= slower and bool(speedups) == bool(slower), headroom
         if headroom == 1.6:
             assert all(draw.probabilities == (1.0,) for draw in draws)
-
-
-@pytest.mark.parametrize("name", sorted(BUNDLED))
-def test_prepare_when_called_changes_no_draw(buffer, name):
-    config = ExemplarsConfig(strategy=name)
-    before = [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
-    prepare(buffer, config)
-    assert before == [select(buffer, "p", config, np.random.default_rng(seed)) for seed in range(10)]
-
-
-def test_prepare_when_the_strategy_does_not_exist_names_it(buffer):
-    with pytest.raises(UserError, match="exemplars.strategy is 'buckets'"):
-        prepare(buffer, ExemplarsConfig(strategy="buckets"))
 
 
 def test_strategy_when_registered_is_selectable_and_its_name_unique(buffer):
