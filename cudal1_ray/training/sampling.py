@@ -58,8 +58,8 @@ class EvaluatedSample:
 
     @property
     def copied(self) -> bool:
-        """Return whether the candidate is one of the exemplars that its prompt shows; comments, formatting and the
-        names that it binds aside.
+        """Return whether the candidate is one of the exemplars that its prompt shows; comments, formatting, imports
+        and the names that it binds aside.
         """
         code, prompt = self.answer.code, self.prompt
         if not code or not prompt.exemplar_ids:

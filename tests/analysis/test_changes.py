@@ -35,7 +35,7 @@ REWRITTEN = EXEMPLAR.replace("torch.empty_like(x)", "torch.zeros_like(x)")
         (RENAMED, "copied"),
         (RETUNED, "retuned"),
         (RETUNED.replace("out", "y"), "retuned"),
-        (EXEMPLAR.replace("import torch\n", "import torch\nimport torch.nn.functional as F\n", 1), "retuned"),
+        (EXEMPLAR.replace("import torch\n", "import torch\nimport torch.nn.functional as F\n", 1), "copied"),
         (REWRITTEN, "rewritten"),
         (EXEMPLAR[:-30] + "(((", "rewritten"),
     ],
