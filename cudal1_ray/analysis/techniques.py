@@ -36,24 +36,26 @@ TECHNIQUES = (
     "Triton",
 )
 
-# Patterns looked for in Python code (strings and comments blanked) and in CUDA sources (comments blanked).
+# Patterns looked for in Python code (imports written out, comments and strings of more than one word blanked) and in
+# CUDA sources (comments blanked).
 _PYTHON_PATTERNS = {
     "operation fusion": r"\b(addmm|baddbmm|addbmm|addmv|addcmul|addcdiv|lerp)_?\("
     r"|\bscaled_dot_product_attention\(",
     "memory layout": r"\.channels_last|\.as_strided\(|\bto_mkldnn\(|"
     r"(\.t\(\)|\.T|(transpose|permute)\([^()]*\))\.contiguous\(",
-    "memory coalescing": r"tl\.(max_contiguous|multiple_of|make_block_ptr)\(",
-    "CUDA graphs": r"CUDAGraph\(|cuda\.graph\(|make_graphed_callables",
-    "reduced precision": r"\.half\(\)|\.bfloat16\(\)|(torch|tl)\.b?float(16|8)|\bautocast\("
-    r"|allow_tf32\s*=\s*True|set_float32_matmul_precision|quantize_dynamic",
+    "memory coalescing": r"triton\.language\.(max_contiguous|multiple_of|make_block_ptr)\(",
+    "CUDA graphs": r"CUDAGraph\(|cuda\.graph\(|make_graphed_callables\(",
+    "reduced precision": r"\.half\(\)|\.bfloat16\(\)|(torch|triton\.language)\.b?float(16|8)|\bautocast\("
+    r"|allow_tf32\s*=\s*True|quantize_dynamic\("
+    r"|set_float32_matmul_precision\((precision\s*=\s*)?[\"'](high|medium)[\"']",
     # Triton compiles a reduction over a block's axis to warp shuffles, and tl.dot's operands go through shared memory
-    "warp-level reduction": r"\btl\.(sum|max|min|argmax|argmin|reduce)\(",
-    "shared memory": r"\btl\.dot\(",
+    "warp-level reduction": r"\btriton\.language\.(sum|max|min|argmax|argmin|reduce)\(",
+    "shared memory": r"\btriton\.language\.dot\(",
     "asynchronous execution": r"cuda\.[sS]tream\(|jit\.fork\(|num_stages\s*=",
     "thread-block configuration": r"triton\.(autotune|Config)\(|\bnum_warps\s*=",
     "torch.compile": r"\btorch\.compile\b",
     "inline CUDA": r"\b(load_inline|RawKernel|RawModule)\(",
-    "Triton": r"@triton\.jit|\btl\.program_id\(",
+    "Triton": r"\btriton\.jit\b|\btriton\.language\.program_id\(",
 }
 _CUDA_PATTERNS = {
     "memory coalescing": r"\b(float[24]|int[24]|half2|__half2|double2|uint4)\s*[*>]|__ldg\(|__ldcs\(",
@@ -126,8 +128,9 @@ def find_techniques(code: str, reference: str = "") -> tuple[Technique, ...]:
             matches = list(re.finditer(pattern, text))
             if name not in techniques and len(matches) > len(re.findall(pattern, before)):
                 techniques[name] = _at(candidate, name, text.count("\n", 0, matches[0].start()) + 1)
-    if "CUDA graphs" not in techniques and "torch.compile" in techniques and (match := _REDUCE_OVERHEAD.search(code)):
-        techniques["CUDA graphs"] = _at(candidate, "CUDA graphs", code.count("\n", 0, match.start()) + 1)
+    text = candidate.python_text
+    if "CUDA graphs" not in techniques and "torch.compile" in techniques and (match := _REDUCE_OVERHEAD.search(text)):
+        techniques["CUDA graphs"] = _at(candidate, "CUDA graphs", text.count("\n", 0, match.start()) + 1)
     if base is not None:
         for technique in _by_comparison(candidate, base):
             techniques.setdefault(technique.name, technique)

@@ -9,6 +9,7 @@ import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cudal1_ray.source.names import Names
 from cudal1_ray.source.nodes import class_named, last_name
 from cudal1_ray.source.normal_form import NATIVE_COMMENT
 from cudal1_ray.source.parsing import PROBLEM, parse
@@ -19,6 +20,8 @@ _COMMON = frozenset(
     {"torch", "nn", "functional", "super", "__init__", "Model", "forward", "self", "get_inputs", "randn"}
 )
 _CUDA_MARKS = ("__global__", "#include", "torch::Tensor", "__device__", 'extern "C"')
+# A string that may select what a function does, as in `mode="reduce-overhead"`.
+_WORD = re.compile(r"[\w-]+")
 _Span = tuple[int, int, int, int]  # line, column, end line, end column; lines from 1, columns in UTF-8 bytes
 # Calls in a forward method that compute nothing: shapes, views, allocation, bookkeeping.
 _NO_COMPUTE = set(
@@ -33,8 +36,9 @@ _NO_COMPUTE = set(
 class Operations:
     """What `read_operations` finds. Lines count from 1; `operations` maps a name to the first line it is on.
 
-    python_text and cuda_text have the line structure of the source, everything else blanked. `operations`
-    covers the whole model class, modules made in __init__ and called in forward counting by their class;
+    python_text and cuda_text have the line structure of the source, everything else blanked; python_text has strings of
+    one word, and what is imported has its full name there (`triton.language.dot` for `tl.dot`). `operations` covers
+    the whole model class, modules made in __init__ and called in forward counting by their class;
     `forward_operations` are the computing calls and operators of forward, in order, repeats included;
     `forward_results` are name and line of the calls whose values it returns; `all_calls` are the names of all calls in
     the file, helper classes and constructors too. `kernel_line` is that of its first own kernel (CUDA source or
@@ -79,35 +83,38 @@ def read_operations(source: str) -> Operations | None:
     """Read a file that defines Model or ModelNew; None when it does not parse."""
     try:
         tree = parse(source)
-        spans = _string_spans(tree) + _comment_spans(source)
+        spans, names = _string_spans(tree) + _comment_spans(source), Names(tree)
     except (SyntaxError, RecursionError, tokenize.TokenError):
         return None
     reading = Operations(source=source)
-    reading.python_text = _blank(source, [span for span, _ in spans])
+    python = _blank(source, [span for span, text in spans if not _WORD.fullmatch(text)])
+    reading.python_text = _write_out_imports(python, source, names)
     cuda = [(span, text) for span, text in spans if any(mark in text for mark in _CUDA_MARKS)]
     native = _blank(source, [], only=[span for span, _ in cuda])
     reading.cuda_text = NATIVE_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), native)
-    kernels = [re.search(r"__global__", reading.cuda_text), re.search(r"@triton\.jit", reading.python_text)]
+    kernels = [re.search(r"__global__", reading.cuda_text), re.search(r"\btriton\.jit\b", reading.python_text)]
     lines = [match.string.count("\n", 0, match.start()) + 1 for match in kernels if match]
     reading.kernel_line = min(lines, default=0)
     reading.all_calls = {_operation(node, {}) for node in ast.walk(tree)} - {""}
     model = class_named(tree, "ModelNew", "Model")
     if model is not None:
         reading.has_model = True
-        _read_model(model, tree, reading)
+        _read_model(model, names, reading)
     return reading
 
 
-def _read_model(model: ast.ClassDef, tree: ast.Module, reading: Operations) -> None:
+def _read_model(model: ast.ClassDef, names: Names, reading: Operations) -> None:
     methods = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
     modules = _modules(methods.get("__init__"))
     bodies = [node for name, node in methods.items() if name != "__init__"]
     bodies += [
         node
-        for node in tree.body
+        for node in names.tree.body
         if isinstance(node, ast.FunctionDef)
         and node.name not in ("get_inputs", "get_init_inputs")
-        and not any("triton" in ast.dump(decorator) for decorator in node.decorator_list)
+        and not any(
+            names.name(part).startswith("triton.") for decorator in node.decorator_list for part in ast.walk(decorator)
+        )
     ]
     for body in bodies:
         for node in ast.walk(body):
@@ -168,9 +175,8 @@ def _string_spans(tree: ast.Module) -> list[tuple[_Span, str]]:
     spans = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            texts = [
-                part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
-            ]
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            texts = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts]
             text = "" if id(node) in docstrings else "".join(texts)
             if node.end_lineno is not None and node.end_col_offset is not None:  # what was parsed has both
                 spans.append(((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), text))
@@ -197,3 +203,17 @@ def _blank(source: str, spans: Sequence[_Span], only: Sequence[_Span] | None = N
         low, high = starts[line - 1] + column, starts[end_line - 1] + end_column
         result[low:high] = (hidden if only is None else data)[low:high]
     return result.decode(errors="replace")
+
+
+def _write_out_imports(text: str, source: str, names: Names) -> str:
+    """Return `text`, a source with parts blanked, with the full name of what is imported; lines stay where they are."""
+    data, starts = bytearray(text.encode()), line_starts(source.encode())
+    places: dict[int, tuple[bytes, bytes]] = {}
+    for node in ast.walk(names.tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            full_name = next((value for value in names.values(node) if isinstance(value, str)), node.id)
+            places[starts[node.lineno - 1] + node.col_offset] = (node.id.encode(), full_name.encode())
+    for low, (name, replacement) in sorted(places.items(), reverse=True):
+        if data[low : low + len(name)] == name:  # before Python 3.12 places inside an f-string are wrong
+            data[low : low + len(name)] = replacement
+    return data.decode(errors="replace")

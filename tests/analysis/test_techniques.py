@@ -105,6 +105,48 @@ def test_techniques_when_only_comments_and_strings_name_them_are_none():
     assert "shared memory" not in names(candidate("return module.fused(x, y)", head=KERNEL % ""))
 
 
+@pytest.mark.parametrize(
+    ("init", "expected"),
+    [
+        ('self.f = torch.compile(torch.relu)  # mode="reduce-overhead" was slower', {"torch.compile"}),
+        ("self.f = torch.compile(torch.relu, mode='reduce-overhead')", {"torch.compile", "CUDA graphs"}),
+        ("self.f = torch.compile(torch.relu, mode='default')", {"torch.compile"}),
+        ("torch.set_float32_matmul_precision('highest')", set()),
+        ("torch.set_float32_matmul_precision('high')", {"reduced precision"}),
+        ("torch.set_float32_matmul_precision(precision='medium')", {"reduced precision"}),
+        ("self.f = 'quantize_dynamic'", set()),
+    ],
+)
+def test_techniques_when_an_argument_selects_them_follow_it(init: str, expected: set[str]):
+    assert names(candidate("return torch.relu(x + y) * 2", init)) == expected
+
+
+@pytest.mark.parametrize(
+    ("imports", "decorator", "language"),
+    [
+        ("import triton\nimport triton.language as tl", "@triton.jit", "tl."),
+        ("import triton as t, triton.language as lang", "@t.jit", "lang."),
+        ("from triton import jit, language", "@jit", "language."),
+        ("from triton import jit\nfrom triton.language import arange, dot, load, program_id, store", "@jit", ""),
+        (
+            "try:\n    from triton import jit, language\nexcept ImportError:\n    jit = language = None",
+            "@jit",
+            "language.",
+        ),
+    ],
+)
+def test_techniques_when_triton_is_imported_in_any_way_are_the_same(imports: str, decorator: str, language: str):
+    kernel = (
+        f"{imports}\n{decorator}\ndef kernel(x):\n    at = {language}program_id(0) * 16 + {language}arange(0, 16)\n"
+        f"    {language}store(x + at, {language}dot({language}load(x + at), 2))\n"
+    )
+    code = candidate("kernel[(1,)](x)\nreturn x", head=kernel)
+    techniques = find_techniques(code, reference("return torch.sort(x + y)"))
+    evidence = {technique.name: technique.evidence for technique in techniques}
+    assert set(evidence) == {"operation fusion", "shared memory", "Triton"}
+    assert evidence["Triton"] == evidence["operation fusion"] == decorator
+
+
 def test_techniques_when_the_reference_uses_them_already_are_not_counted():
     half = reference("return x.half() + y.half()")
     assert "reduced precision" not in names(candidate("return x.half() + y.half()"), half)
