@@ -5,13 +5,23 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections.abc import Callable
 
+from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.parsing import parse
 
 _UNREADABLE = (SyntaxError, RecursionError)
-_NATIVE = re.compile(r"#include|__global__|__device__|torch::|at::|@triton|PYBIND11")
+_TRITON = "@triton"
+_CUDA = re.compile(r"#include|__global__|__device__|torch::|at::|PYBIND11")
 # A comment of C++ and CUDA.
 NATIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# A literal of C++ (raw string, string, character; an apostrophe after a digit separates digits), or white space and
+# comments outside literals.
+_NATIVE_PART = re.compile(
+    r'R"(?P<mark>[^\s()\\]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<!\d)\'(?:\\.|[^\'\\\n])+\''
+    rf"|(?P<gap>(?:\s|{NATIVE_COMMENT.pattern})+)",
+    re.S,
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -61,20 +71,21 @@ def bare_code(code: str) -> str:
     try:
         tree = parse(normal)
         for node, source in _native_sources(tree):
-            node.value = " ".join(NATIVE_COMMENT.sub(" ", source).split())
+            node.value = normalise_code(source) if _is_triton(source) else _replace_gaps(source, lambda _: " ").strip()
         return ast.unparse(tree)
     except _UNREADABLE:
         return normal
 
 
 def without_native_comments(code: str) -> str:
-    """Return the code without the comments of its inline CUDA and C++, otherwise untouched.
+    """Return the code without the comments of its inline CUDA, C++ and Triton, otherwise untouched.
 
     A literal with escapes is left alone.
     """
     try:
         for _, source in _native_sources(parse(code)):
-            code = code.replace(source, NATIVE_COMMENT.sub(" ", source))
+            bare = strip_comments(source) if _is_triton(source) else _replace_gaps(source, _without_comments)
+            code = code.replace(source, bare)
     except _UNREADABLE:
         pass
     return code
@@ -83,4 +94,24 @@ def without_native_comments(code: str) -> str:
 def _native_sources(tree: ast.Module) -> list[tuple[ast.Constant, str]]:
     """Return (node, text) of the string literals that hold CUDA, C++ or Triton."""
     strings = ((n, n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return [(node, text) for node, text in strings if _NATIVE.search(text)]
+    return [(node, text) for node, text in strings if _TRITON in text or _CUDA.search(text)]
+
+
+def _is_triton(source: str) -> bool:
+    """Return whether a source is Python, where `//` divides; one that only mentions Triton in a comment is not."""
+    if _TRITON not in source:
+        return False
+    try:
+        parse(source)
+    except _UNREADABLE:
+        return _CUDA.search(source) is None  # a template, filled in before it is Python
+    return True
+
+
+def _replace_gaps(source: str, replace: Callable[[str], str]) -> str:
+    """Return CUDA or C++ with white space and comments between other code replaced; literals stay as they are."""
+    return _NATIVE_PART.sub(lambda part: replace(part["gap"]) if part["gap"] else part[0], source)
+
+
+def _without_comments(gap: str) -> str:
+    return NATIVE_COMMENT.sub(" ", gap)

@@ -39,6 +39,51 @@ def test_case_id_when_comments_or_white_space_of_a_kernel_differ_is_the_same():
     assert without_native_comments(CODE) == CODE
 
 
+TRITON = """
+@triton.jit
+def kernel(x, n, B):
+    rows = n // 2 + 1  # half
+    if n:
+        rows = rows + B
+    rows = rows * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "other"),
+    [
+        (TRITON, TRITON.replace("n // 2 + 1", "n // 4 * B")),
+        (TRITON, TRITON.replace("    rows = rows * 2", "        rows = rows * 2")),
+        ("@triton.jit\ndef {name}(n): n // 2", "@triton.jit\ndef {name}(n): n // 4"),
+        ('__global__ void k() { u = "http://a"; f(); }', '__global__ void k() { u = "http://a"; g(); }'),
+        ('__global__ void k() { u = "/*"; f(); v = "*/"; }', '__global__ void k() { u = "/*"; g(); v = "*/"; }'),
+        ("__global__ void k() { u = '\"'; // '\"'\n f(); }", "__global__ void k() { u = '\"'; // '\"'\n g(); }"),
+        ('__global__ void k() { u = R"(")"; v = "//"; f(); }', '__global__ void k() { u = R"(")"; v = "//"; g(); }'),
+        ('__global__ void k() { printf("a  b"); }', '__global__ void k() { printf("a b"); }'),
+    ],
+)
+def test_case_id_when_a_kernel_differs_after_what_is_no_comment_is_another(source, other):
+    assert case_id("p", f"source = {source!r}") != case_id("p", f"source = {other!r}")
+
+
+@pytest.mark.parametrize(
+    ("source", "other"),
+    [
+        (TRITON, TRITON.replace("# half", "# honest\n\n")),
+        ("__global__ void k() { n = 1'000; }", "__global__ void k() { n = 1'000; // it's @triton's\n}"),
+        ('__global__ void k() { u = "\\"//"; }', '__global__ void k() {/* "quoted" */ u = "\\"//";\n}'),
+    ],
+)
+def test_case_id_when_only_comments_of_a_kernel_differ_is_the_same(source, other):
+    assert case_id("p", f"source = {source!r}") == case_id("p", f"source = {other!r}")
+
+
+def test_comments_when_a_kernel_is_triton_or_has_literals_are_removed_alone():
+    triton, cuda = f"source = '''{TRITON}'''", "source = '''__global__ k() { u = \"//a\"; f(); } // why'''"
+    assert without_native_comments(triton) == triton.replace("'''\n", "'''", 1).replace("  # half", "")
+    assert without_native_comments(cuda) == cuda.replace("// why", " ")
+
+
 def test_case_id_when_text_is_not_python_is_that_of_its_stripped_text():
     assert bare_code("  not python (\n") == "not python ("
     assert case_id("p", "lone \ud800 surrogate (") == case_id("p", " lone \ud800 surrogate (")
