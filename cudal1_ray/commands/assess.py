@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,7 @@ def _sample(
     console: Console,
 ) -> None:
     from cudal1_ray.actors.placement import connect
+    from cudal1_ray.learning.adapter_files import with_adapter_shape
     from cudal1_ray.training.policy_assessment import ask
     from cudal1_ray.training.preflight import check_gpus
     from cudal1_ray.training.preparation import prepare_run
@@ -101,12 +102,19 @@ def _sample(
     from cudal1_ray.training.train import open_session
 
     check_gpus(config)
+    # An adapter from elsewhere has a rank and an alpha of its own, which the learner must compute with.
+    configs = {
+        name: replace(config, policy=with_adapter_shape(config.policy, beginning.adapter))
+        for name, (beginning, _) in work.items()
+        if beginning.adapter is not None
+    }
     with Progress(config.name, str(folder.path), console) as progress:
         connect(config.cluster)
         for name, (beginning, questions) in work.items():
             stage = beginning.checkpoint.stage if beginning.checkpoint else "sft"
             prepare_run(config, folder, problems, stage)
-            with open_session(config, folder, problems, stage, progress, assessed=beginning) as session:
+            of_policy = configs.get(name, config)
+            with open_session(of_policy, folder, problems, stage, progress, assessed=beginning) as session:
                 if any(question.exemplars for question in questions):
                     session.settle_hardware()
                 for question, rows in ask(session, name, questions):

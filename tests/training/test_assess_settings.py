@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from importlib import import_module
+
 import pytest
 
 from cudal1_ray.cli import main
@@ -72,3 +76,38 @@ def test_configuration_of_a_run_when_damaged_is_named(run):
     (run / "config.yaml").write_text("seed: many\n")
     with pytest.raises(UserError, match=r"config.yaml: "):
         read_config(run, [])
+
+
+@pytest.fixture
+def sampled_with(monkeypatch):
+    """Replace actors and sampling; return the list of the policy settings that a session is opened with."""
+    policies = []
+    monkeypatch.setattr("cudal1_ray.actors.placement.connect", lambda cluster: None)
+    monkeypatch.setattr("cudal1_ray.training.preparation.prepare_run", lambda *arguments: None)
+    monkeypatch.setattr("cudal1_ray.training.policy_assessment.ask", lambda session, policy, questions: iter(()))
+
+    def open_session(config, *arguments, **settings):
+        policies.append(config.policy)
+        return nullcontext()
+
+    monkeypatch.setattr(import_module("cudal1_ray.training.train"), "open_session", open_session)
+    return policies
+
+
+def test_adapter_when_it_is_from_elsewhere_is_assessed_with_its_own_rank_and_alpha(run, sampled_with):
+    shape = {"r": 4, "lora_alpha": 12}
+    (run / "adapter_config.json").write_text(json.dumps(shape))
+    assert main(["assess", str(run), "--policy", str(run), "--policy", "base"]) == 0
+    assert [(policy.lora_rank, policy.lora_alpha) for policy in sampled_with] == [(4, 12.0), (0, 32.0)]
+
+
+@pytest.mark.parametrize(
+    ("field", "override", "named"),
+    [({}, "policy.lora_rank=8", "give policy.lora_rank=4"), ({"use_rslora": True}, "seed=7", "use_rslora=True")],
+)
+def test_adapter_when_it_fits_no_learner_is_refused_before_anything_is_sampled(
+    run, sampled_with, capsys, field, override, named
+):
+    (run / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 12, **field}))
+    assert main(["assess", str(run), "--policy", "base", "--policy", str(run), override]) == 2
+    assert named in " ".join(capsys.readouterr().err.split()) and not sampled_with
