@@ -28,6 +28,8 @@ SUFFIXES = {"lora_a": ".lora_A.weight", "lora_b": ".lora_B.weight"}
 # Keys of an adapter_config.json that make it compute something else than this module does, and the values that do not.
 PLAIN = {"use_dora": False, "use_rslora": False, "bias": "none", "modules_to_save": None, "rank_pattern": {}}
 PLAIN |= {"alpha_pattern": {}, "fan_in_fan_out": False, "lora_bias": False, "layers_to_transform": None}
+# Beginnings of the values of init_lora_weights with which PEFT (0.21) changes the base weights as it loads an adapter.
+CHANGED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 def peft_name(module: str, which: str) -> str:
@@ -59,6 +61,12 @@ def read_shape(folder: str | Path) -> AdapterShape:
     for key, plain in PLAIN.items():
         if config.get(key) not in (plain, None, [], {}, False):
             raise UserError(f"{file}: {key}={config[key]!r}: only plain LoRA can be read")
+    if str(first := config.get("init_lora_weights")).lower().startswith(CHANGED_BASE):
+        raise UserError(
+            f"{file}: init_lora_weights={first!r}: PEFT changes the base weights too when it loads this adapter; save "
+            "it as plain LoRA, by PEFT's save_pretrained with path_initial_model_for_weight_conversion, or merge it "
+            "into the policy and give that as policy.path"
+        )
     return shape
 
 

@@ -130,3 +130,17 @@ def test_adapter_when_of_another_shape_is_refused_with_both_values(trained, make
     (tmp_path / CONFIG).write_text("{")
     with pytest.raises(UserError, match=CONFIG):
         read_shape(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga"])
+def test_adapter_when_its_initialisation_changed_the_base_weights_is_refused(tmp_path, first):
+    config = {"r": 4, "lora_alpha": 8, "init_lora_weights": first}
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(UserError, match=rf"{CONFIG}: init_lora_weights='{first}': .*weight_conversion"):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize("first", [True, False, "gaussian", "eva", "orthogonal"])
+def test_adapter_when_its_initialisation_left_the_base_weights_alone_is_read(tmp_path, first):
+    (tmp_path / CONFIG).write_text(json.dumps({"r": 4, "lora_alpha": 8, "init_lora_weights": first}))
+    assert read_shape(tmp_path) == AdapterShape(4, 8.0)
