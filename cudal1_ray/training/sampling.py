@@ -144,6 +144,8 @@ class SampleBatch:
             [GenerationRequest(r.request_id, self._tokens[r.group]) for r in open_requests],
             dataclasses.replace(plan.sampling, n=1),
         )
+        if not open_requests:
+            crew.rollouts.rest()  # engines that took weights are awake, and with nothing to generate no call rests them
 
     @property
     def generated(self) -> bool:

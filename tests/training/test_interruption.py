@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from cudal1_ray.training.sampling import Plan
 from tests.training.scripted_run import (
     GROUP,
     PROBLEMS,
@@ -52,6 +53,20 @@ def test_stage_when_interrupted_goes_on_with_all_it_had(tmp_path, staleness, kil
     assert not repeated, "evaluated twice"
     ages = [version - min(versions) for version, versions in second.crew.learner.taken]
     assert max(ages) <= staleness
+
+
+def test_engines_when_all_completions_of_a_resumed_step_are_on_disk_rest_before_evaluation(tmp_path, monkeypatch):
+    first = open_session(tmp_path)
+    first.crew.learner.stop_at = 0  # step 1 is generated and evaluated, and not learned
+    with pytest.raises(Stopped):
+        run_stage(first)
+    second = open_session(tmp_path)
+    engines, prompts = second.crew.rollouts, second.batches.in_flight.step("contrastive/1").prompts
+    calls = []
+    monkeypatch.setattr(engines, "rest", lambda: calls.append("rest"))
+    plan = Plan("contrastive/1", tuple(prompts), GROUP, second.sampling(1.0, "contrastive/1"))
+    batch = second.batches.begin(plan, second.problems, second.batches.collector("training"))
+    assert batch.generated and calls == ["rest"] and not engines.asked
 
 
 def test_run_when_stopped_before_its_first_checkpoint_begins_again(tmp_path):
