@@ -296,8 +296,10 @@ class Learner:
         stage = state["stage"]
         self._schedule, self._temperature = LearningRateSchedule(**stage["schedule"]), stage["temperature"]
         self._step, self.counters = stage["step"], state["counters"]
-        saved = state["reference"]
-        fits = saved is not None and state["shape"]["world_size"] == self.world_size
+        saved, shape = state["reference"], state["shape"]
+        sharded = self.config.zero_stage == 3  # a rank then holds its shards alone, of the reference too
+        same_share = shape["world_size"] == self.world_size and (shape["zero_stage"] == 3) == sharded
+        fits = saved is not None and same_share
         self._reference = ReferencePolicy(self._engine, saved) if fits else None
 
     def load_first_weights(self, adapter: str = "") -> None:

@@ -138,6 +138,18 @@ def test_checkpoint_when_of_another_kind_is_refused(make_learner, tmp_path):
         make_learner().load_checkpoint(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(("saved", "loaded", "taken"), [(0, 3, False), (3, 0, False), (0, 2, True), (3, 3, True)])
+def test_reference_policy_when_adapters_change_the_zero_stage_is_taken_where_ranks_hold_the_same_share(
+    make_learner, tmp_path, saved, loaded, taken
+):
+    learner = make_learner(zero_stage=saved, policy_lora_rank=2)
+    learner.set_reference_policy()
+    learner.save_checkpoint(tmp_path)
+    resumed = make_learner(zero_stage=loaded, policy_lora_rank=2)
+    resumed.load_checkpoint(tmp_path, weights=False)
+    assert resumed.has_reference_policy() == taken
+
+
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_zero_stages_when_training_compute_what_plain_training_does(make_learner, zero_stage):
     sequences = some_sequences(6, sampled=True)
