@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from cudal1_ray.files import JsonLines
-from cudal1_ray.learning import TrainingSequence
+from cudal1_ray.learning import AlgorithmConfig, TrainingSequence
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.pipeline import Pipeline, Stage
 from cudal1_ray.training.session import Session
@@ -41,10 +41,7 @@ def run_contrastive(session: Session, look: Callable[[Session, str, int], None])
         temperature=settings.temperature,
         resumed=done > 0,
     )
-    if algorithm.kl_coef > 0 and (done == 0 or not session.crew.learner.has_reference_policy()):
-        if done:
-            session.progress.note("the reference policy of the KL term was left out of this checkpoint: it starts anew")
-        session.crew.learner.set_reference_policy()
+    settle_reference(session, algorithm, done)
     session.ensure_published()
     stage, every = contrastive_stage(session, done, rehearsed), session.config.assessment.every_steps
     if every and done and done % every == 0:
@@ -65,6 +62,18 @@ def _look_or_save(session: Session, look: Callable[[Session, str, int], None], d
         if session.stopper.reason(session.last_assessment_s):
             session.checkpoint_if_newer()
         raise
+
+
+def settle_reference(session: Session, algorithm: AlgorithmConfig, done: int) -> None:
+    """Make the learner's policy the reference of the KL term, if there is one, unless a checkpoint of the stage's first
+    `done` steps brought its own.
+    """
+    learner = session.crew.learner
+    if algorithm.kl_coef <= 0 or (done and learner.has_reference_policy()):
+        return
+    if done:
+        session.progress.note("the reference policy of the KL term was left out of this checkpoint: it starts anew")
+    learner.set_reference_policy()
 
 
 def contrastive_stage(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.training.pipeline import Pipeline, Stage
 from cudal1_ray.training.session import Session
-from cudal1_ray.training.stages.contrastive import contrastive_prompts
+from cudal1_ray.training.stages.contrastive import contrastive_prompts, settle_reference
 
 STAGE = "self_supervised"
 
@@ -27,6 +27,7 @@ def run_self_supervised(session: Session) -> None:
         temperature=settings.temperature,
         resumed=done > 0,
     )
+    settle_reference(session, settings.algorithm, done)
     session.ensure_published()
 
     def prompts(step: int) -> list[Prompt]:
