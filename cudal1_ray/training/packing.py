@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.checkpoints import CheckpointStore
@@ -131,7 +129,7 @@ def parts_of(run: RunFolder) -> list[Part]:
     top = [path for path in run.path.iterdir() if not path.name.startswith(".") and path.name not in FOLDERS]
     parts = [Part("settings, metrics, verdicts and exemplars", _files(top), needed=True)]
     store = CheckpointStore(run.checkpoints, keep=1)
-    latest, policy_kind = store.latest(), yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["kind"]
+    latest, policy_kind = store.latest(), run.settings()["policy"]["kind"]
     policy = Part("the initial policy", _files([run.policy]), needed=policy_kind == "scratch")
     if policy.needed:
         parts.append(policy)

@@ -51,7 +51,7 @@ def read_config(run: Path, overrides: list[str]) -> Config:
     if not file.is_file():
         raise UserError(f"{run}: no run is there (no config.yaml)")
     try:
-        settings = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(file))
+        settings = OmegaConf.merge(OmegaConf.structured(Config), RunFolder(run).settings())
     except OmegaConfBaseException as error:
         raise UserError(f"{file}: {str(error).splitlines()[0]}") from None
     for override in overrides:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -37,6 +38,21 @@ class RunFolder:
         self.adapter = path / "adapter"
         self.report = path / "report"
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings in config.yaml.
+
+        Raises:
+            UserError: the file holds none.
+        """
+        file = self.path / "config.yaml"
+        try:
+            settings = yaml.safe_load(file.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read as YAML ({str(error).splitlines()[0]})") from None
+        if not settings or not isinstance(settings, dict):
+            raise UserError(f"{file}: holds no settings; restore it, or delete {self.path} to begin anew")
+        return settings
+
     @classmethod
     def of(cls, config: Config) -> RunFolder:
         """Return where a configuration has its run, whether or not one is there."""
@@ -58,8 +74,7 @@ class RunFolder:
         changed: list[continuation.Change] = []
         if file.exists():
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            old = yaml.safe_load(file.read_text())
-            changed = continuation.changes(old, to_dict(config), to_dict(Config()))
+            changed = continuation.changes(run.settings(), to_dict(config), to_dict(Config()))
             run._check_changes(changed)
         try:
             run.rollouts.mkdir(parents=True, exist_ok=True)

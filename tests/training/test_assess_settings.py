@@ -72,8 +72,9 @@ def test_assessment_when_exemplars_alone_are_asked_for_and_there_are_none_asks_n
     assert "has no accepted exemplar of these problems" in " ".join(capsys.readouterr().out.split())
 
 
-def test_configuration_of_a_run_when_damaged_is_named(run):
-    (run / "config.yaml").write_text("seed: many\n")
+@pytest.mark.parametrize("text", [b"seed: many\n", b"", b"- seed\n", b"seed: [\n", b"\0", b"\xff"])
+def test_configuration_of_a_run_when_damaged_is_named(run, text):
+    (run / "config.yaml").write_bytes(text)
     with pytest.raises(UserError, match=r"config.yaml: "):
         read_config(run, [])
 

@@ -16,6 +16,7 @@ from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.training.packing import parts_of
 from cudal1_ray.training.run_folder import RunFolder
 
 
@@ -159,3 +160,13 @@ def test_run_folder_when_it_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="runs_dir"):
         RunFolder.open(load_config([f"runs_dir={tmp_path}/file", "name=r"]))
+
+
+@pytest.mark.parametrize("text", ["", "seed: ["])
+def test_run_when_its_configuration_is_damaged_is_neither_continued_nor_packed(tmp_path, text):
+    config = load_config([f"runs_dir={tmp_path}"])
+    run = RunFolder.open(config)
+    (run.path / "config.yaml").write_text(text)
+    for work in (lambda: RunFolder.open(config), lambda: parts_of(run)):
+        with pytest.raises(UserError, match=r"config\.yaml: "):
+            work()
