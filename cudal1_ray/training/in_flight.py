@@ -1,7 +1,7 @@
 """Steps under way, on disk: a killed run goes on with the prompts and the completions that it had.
 
-A file per step, `<label>.jsonl`: first the prompts, then every completion as it comes. It stays until a checkpoint
-holds what the step taught. Verdicts are not here: the journal has them, by candidate.
+A file per step, `<label>.jsonl`: first the prompts and how they are asked, then every completion as it comes. It stays
+until a checkpoint holds what the step taught. Verdicts are not here: the journal has them, by candidate.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ class StepInFlight:
 
     def __init__(self, path: Path):
         self._lines = JsonLines(path)
-        self.prompts = [_prompt(row) for line in self._lines for row in line.get("prompts", ())]
+        self._header: dict[str, Any] = next((line for line in self._lines if "prompts" in line), {})
+        self.prompts = [_prompt(row) for row in self._header.get("prompts", ())]
         self.completions = [_completion(line["completion"]) for line in self._lines if "completion" in line]
 
-    def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Record what is asked. Completions of other prompts are of no use and are dropped."""
-        if list(prompts) != self.prompts:
+    def begin(self, prompts: Sequence[Prompt], n: int, temperature: float) -> None:
+        """Record what is asked: `n` completions of each prompt. Completions of other prompts, of another number of them
+        or at another temperature are of no use and are dropped.
+        """
+        how = {"n": n, "temperature": temperature}
+        if list(prompts) != self.prompts or any(self._header.get(key) != value for key, value in how.items()):
             self.prompts, self.completions = list(prompts), []
-            self._lines.keep([{"prompts": [dataclasses.asdict(prompt) for prompt in prompts]}])
+            self._header = {"prompts": [dataclasses.asdict(prompt) for prompt in prompts], **how}
+            self._lines.keep([self._header])
 
     def add(self, completion: Completion) -> None:
         self._lines.append({"completion": dataclasses.asdict(completion)})
@@ -46,8 +51,7 @@ class StepInFlight:
         if dropped:
             self.completions = remaining
             self._lines.keep(
-                [row for row in self._lines if "prompts" in row]
-                + [{"completion": dataclasses.asdict(completion)} for completion in remaining]
+                [self._header, *({"completion": dataclasses.asdict(completion)} for completion in remaining)]
             )
         return dropped
 

@@ -134,7 +134,7 @@ class SampleBatch:
         self._quota = Quota(len(plan.prompts) - plan.extra_groups, plan.n)
         self._answers: dict[str, tuple[Completion, Answer]] = {}
         self._started, self._busy_before = time.perf_counter(), crew.rollouts.busy_s
-        self._in_flight.begin(plan.prompts)
+        self._in_flight.begin(plan.prompts, group_size, plan.sampling.temperature)
         for completion in list(in_flight.completions):
             self._take(completion)
         finished = {completion.request_id for completion in in_flight.completions}
@@ -242,7 +242,8 @@ class Sampler:
             problems: by id, at least those of the prompts.
             sampling: temperature, length, seed; its `n` is ignored: each completion is a request of its own.
             scope: part of the verdict journal ("training" or "assessment").
-            label: names this call; completions of an interrupted call with the same label are used again.
+            label: names this call; completions of an interrupted call with the same label are used again, where it
+                asked for as many of the same prompts at the same temperature.
         """
         self.in_flight.keep([label])
         collector = self.collector(scope)

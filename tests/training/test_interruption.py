@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cudal1_ray.training.sampling import Plan
+from cudal1_ray.training.sampling import EvaluatedSample, Plan
 from tests.training.scripted_run import (
     GROUP,
     PROBLEMS,
@@ -67,6 +67,20 @@ def test_engines_when_all_completions_of_a_resumed_step_are_on_disk_rest_before_
     plan = Plan("contrastive/1", tuple(prompts), GROUP, second.sampling(1.0, "contrastive/1"))
     batch = second.batches.begin(plan, second.problems, second.batches.collector("training"))
     assert batch.generated and calls == ["rest"] and not engines.asked
+
+
+def test_assessment_when_continued_with_fewer_samples_asks_anew(tmp_path):
+    first = open_session(tmp_path)
+    first.crew.rollouts.stop_after = 4
+    prompts = [first.prompt(problem.problem_id) for problem in first.train_problems[:1]]
+
+    def samples(session, n: int) -> list[EvaluatedSample]:
+        label = "assessment/1"
+        return session.batches.sample(prompts, session.problems, n, session.sampling(1.0, label), "assessment", label)
+
+    with pytest.raises(Stopped):
+        samples(first, 5)
+    assert [sample.index for sample in samples(open_session(tmp_path), 2)] == [0, 1]
 
 
 def test_run_when_stopped_before_its_first_checkpoint_begins_again(tmp_path):

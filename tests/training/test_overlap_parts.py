@@ -42,7 +42,7 @@ def test_quota_when_there_is_a_surplus_counts_the_first_to_finish():
 def test_step_when_in_flight_survives(tmp_path):
     step = InFlight(tmp_path).step("contrastive/7")
     assert step.prompts == [] and step.completions == []
-    step.begin(PROMPTS)
+    step.begin(PROMPTS, 1, 0.5)
     step.add(completion("contrastive/7/0/0", 6))
     step.add(completion("contrastive/7/1/0", 7, ((2, 7), (1, 8))))
     (path,) = tmp_path.glob("*")
@@ -53,18 +53,28 @@ def test_step_when_in_flight_survives(tmp_path):
 
     assert again.drop_newer(6) == 1
     assert [c.policy_version for c in InFlight(tmp_path).step("contrastive/7").completions] == [6]
-    again.begin(PROMPTS)  # the same prompts: what there is stays
+    again.begin(PROMPTS, 1, 0.5)  # the same prompts: what there is stays
     assert len(InFlight(tmp_path).step("contrastive/7").completions) == 1
-    again.begin(PROMPTS[:1])  # other prompts: answers to these ones are of no use
+    again.begin(PROMPTS[:1], 1, 0.5)  # other prompts: answers to these ones are of no use
     left = InFlight(tmp_path).step("contrastive/7")
     assert left.prompts == PROMPTS[:1] and left.completions == []
+
+
+@pytest.mark.parametrize(("n", "temperature", "count"), [(4, 1.0, 1), (2, 1.0, 0), (4, 0.7, 0)])
+def test_completions_when_asked_for_in_another_way_are_dropped(tmp_path, n, temperature, count):
+    step = InFlight(tmp_path).step("assessment/untrained")
+    step.begin(PROMPTS, 4, 1.0)
+    step.add(completion("assessment/untrained/0/3", 0))
+    again = InFlight(tmp_path).step("assessment/untrained")
+    again.begin(PROMPTS, n, temperature)
+    assert len(again.completions) == len(InFlight(tmp_path).step("assessment/untrained").completions) == count
 
 
 def test_steps_when_kept_are_those_to_come_only(tmp_path):
     in_flight = InFlight(tmp_path / "in_flight")
     in_flight.keep(["contrastive/1"])  # nothing is there yet
     for number in (1, 2, 3):
-        in_flight.step(f"contrastive/{number}").begin(PROMPTS)
+        in_flight.step(f"contrastive/{number}").begin(PROMPTS, 1, 0.5)
     in_flight.keep(["contrastive/2", "contrastive/3"])
     in_flight.forget("contrastive/3")
     in_flight.forget("contrastive/9")
