@@ -52,7 +52,13 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
         UserError: there is no run or policy, a setting is wrong, or another command trains or assesses the run.
     """
     from cudal1_ray.problems.select import fixed_problems
-    from cudal1_ray.training.policy_assessment import find_policy, is_assessed, questions_of, read_config
+    from cudal1_ray.training.policy_assessment import (
+        find_policy,
+        is_assessed,
+        left_out_problems,
+        questions_of,
+        read_config,
+    )
     from cudal1_ray.training.run_folder import RunFolder
 
     folder, console = RunFolder(Path(run)), console or Console()
@@ -64,21 +70,22 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     config.assessment.problems = request.problems
     config.assessment.enabled = True  # whatever the run had: its engines are started
     beginnings = dict(find_policy(config, folder, policy) for policy in request.policies)
-    problems = load_problems(config.problems)
+    problems, left_out = load_problems(config.problems), left_out_problems(folder, config)
     chosen: list[Problem] = []
     for split in request.splits:
         if not (of_split := [problem for problem in problems if problem.split == split]):
             raise UserError(f"--split {split}: problems.source={config.problems.source} has none")
-        chosen += fixed_problems(of_split, request.problems)
+        chosen += fixed_problems([p for p in of_split if p.problem_id not in left_out], request.problems)
     questions = questions_of(folder, chosen, request.splits, request.exemplars)
     if True in request.exemplars and not any(question.exemplars for question in questions):
         note = f"{folder.path} has no accepted exemplar of these problems: no prompt shows any"
         console.print(note, highlight=False, markup=False)
-    work = {
-        name: (beginning, open_questions)
-        for name, beginning in beginnings.items()
-        if (open_questions := [q for q in questions if not is_assessed(folder, name, q, chosen, count)])
-    }
+    work = {}
+    for name, beginning in beginnings.items():
+        version = beginning.policy_version
+        open_questions = [q for q in questions if not is_assessed(folder, name, version, q, chosen, count)]
+        if open_questions:
+            work[name] = (beginning, open_questions)
     if work:
         with folder.claimed():
             _sample(folder, config, problems, work, console)

@@ -21,7 +21,7 @@ from cudal1_ray.files import JsonLines, read_json_lines
 from cudal1_ray.problems import Problem
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt
-from cudal1_ray.training.checkpoints import CheckpointStore, read_state
+from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.preparation import Beginning, beginning_from, first_beginning
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder
@@ -147,17 +147,12 @@ def start_of_contrastive(config: Config, run: RunFolder) -> Beginning:
     start = first_beginning(config, run, "contrastive") if own is None else beginning_from(config, own)
     steps = (row for row in read_json_lines(run.metrics) if row["stage"] == "contrastive")
     first_version = next(steps, {}).get("policy_version")
-    if first_version is not None and first_version != (version := _version_of(start)):
+    if first_version is not None and first_version != (version := start.policy_version):
         raise UserError(
             f"{run.path}: the contrastive stage started from version {first_version:g} of the policy, which is not "
             f"there any more; the latest before it is version {version}"
         )
     return start
-
-
-def _version_of(start: Beginning) -> int:
-    """Return the policy version with which a run starts."""
-    return read_state(start.checkpoint).policy_version if start.checkpoint is not None else 0
 
 
 def problems_of_table(session: Session, problems: Sequence[Problem]) -> list[Problem]:

@@ -6,8 +6,9 @@ journal. What is there already is not sampled again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from cudal1_ray.config import Config, all_presets, check_config, composing, prep
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import buffers_of
-from cudal1_ray.files import JsonLines, read_json_lines
+from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.assessment import figures_of_rows, keep_samples, problems_of_table, sample, sample_rows
@@ -30,6 +31,8 @@ from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 
 FILE = "assessments_asked.jsonl"
+# In the run's `assessed`: problems whose prompts were too long when it was assessed last, and the settings of prompts.
+LEFT_OUT = "left_out.json"
 BASE, LATEST = "base", "latest"
 
 
@@ -108,6 +111,9 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
     yield the rows as they are kept.
     """
     table = JsonLines(session.run.path / FILE)
+    settings = asdict(session.config.prompting)
+    left_out = {"prompting": settings, "problem_ids": sorted(session.left_out)}
+    write_atomically(session.run.assessed / LEFT_OUT, json.dumps(left_out))
     # Completions of a killed step of training stay for the run, those of a killed assessment for the next one.
     session.batches.in_flight = InFlight(session.run.rollouts / "assessing")
     both = {"train": session.train_problems, "held_out": session.held_out_problems}
@@ -118,9 +124,12 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         session.progress.role("assessment", f"{policy}, {question.split} problems, {how.replace('_', ' ')}")
         samples = sample(session, splits[question.split], question.exemplars, label)
         keep_samples(session, label.replace("/", "-"), samples)
-        rows = [
-            {"policy": policy, "exemplars": question.exemplars, **row} for row in sample_rows(session, policy, samples)
-        ]
+        fields = {
+            "policy": policy,
+            "policy_version": session.state.policy_version,
+            "exemplars": question.exemplars,
+        }
+        rows = [{**fields, **row} for row in sample_rows(session, policy, samples)]
         table.keep([row for row in table if not _answers(row, policy, question)] + rows)
         session.batches.in_flight.keep([])
         yield question, rows
@@ -143,11 +152,27 @@ def questions_of(
     return questions
 
 
-def is_assessed(run: RunFolder, policy: str, question: Question, problems: list[Problem], samples: int) -> bool:
-    """Return whether all of the problems have as many samples of the policy as are wanted."""
+def left_out_problems(run: RunFolder, config: Config) -> set[str]:
+    """Return the ids of the problems that the run's last assessment left out with the same settings of prompts."""
+    file = run.assessed / LEFT_OUT
+    left_out = json.loads(file.read_text()) if file.is_file() else {}
+    same = left_out.get("prompting") == json.loads(json.dumps(asdict(config.prompting)))
+    return set(left_out["problem_ids"]) if same else set()
+
+
+def is_assessed(
+    run: RunFolder, policy: str, version: int, question: Question, problems: list[Problem], samples: int
+) -> bool:
+    """Return whether all of the problems have as many samples of the policy as are wanted.
+
+    Args:
+        version: the policy's: a stage that was prolonged ends with another policy of the same name. Rows without one
+            are older than that field, and count.
+    """
     counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
     for row in read_json_lines(run.path / FILE):
-        if _answers(row, policy, question) and row["problem_id"] in counts:
+        of_policy = _answers(row, policy, question) and row.get("policy_version", version) == version
+        if of_policy and row["problem_id"] in counts:
             counts[row["problem_id"]] += 1
     return bool(counts) and min(counts.values()) >= samples
 

@@ -48,6 +48,11 @@ class Beginning:
     whole: bool = False
     adapter: Path | None = None
 
+    @property
+    def policy_version(self) -> int:
+        """Return the version of the policy that is taken from here: 0 where it is no checkpoint's."""
+        return read_state(self.checkpoint).policy_version if self.checkpoint is not None else 0
+
 
 def settle_adapter(config: Config) -> None:
     """Set the policy's rank and alpha to those of the adapter that the run starts from, where it gives no rank.

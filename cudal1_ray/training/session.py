@@ -45,6 +45,7 @@ class Session:
         state: what the driver remembers between steps; written with every checkpoint.
         stopper: decides when the run has to end before its last step.
         last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
+        left_out: ids of the problems that are in neither split, since their prompts are too long.
         sampler: samples and evaluates a batch at a time; with the reward checker behind it where there is one.
         batches: the same without the checker, step by step, for a caller with several batches under way.
     """
@@ -78,7 +79,7 @@ class Session:
         rules = rules_in_force(config.evaluation)
         self._related = related_kernels(config.prompting, self.train_problems, device)
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, self._related)
-        self._leave_out_long_problems()
+        self.left_out = self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
         self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
         self.reviews = isinstance(self.sampler, ReviewedSampler)
@@ -130,8 +131,9 @@ class Session:
         """Record that the state is that of a checkpoint of this run."""
         self._restored = (self.state.stage, self.state.step)
 
-    def _leave_out_long_problems(self) -> None:
-        """Take problems whose reference alone is longer than a prompt may be out of both splits, with a note.
+    def _leave_out_long_problems(self) -> set[str]:
+        """Take problems whose reference alone is longer than a prompt may be out of both splits, with a note; return
+        their ids.
 
         Raises:
             UserError: when no training problem is left.
@@ -142,9 +144,9 @@ class Session:
                 self.prompts.one_shot(problem)
             except PromptTooLong as error:
                 too_long.append(error)
-        if not too_long:
-            return
         names = {error.problem_id for error in too_long}
+        if not names:
+            return names
         listed = ", ".join(f"{error.problem_id} ({error.tokens} tokens)" for error in too_long[:NAMED_PROBLEMS])
         more = f" and {len(too_long) - NAMED_PROBLEMS} more" if len(too_long) > NAMED_PROBLEMS else ""
         limit = f"prompting.max_prompt_tokens={self.config.prompting.max_prompt_tokens}"
@@ -153,6 +155,7 @@ class Session:
         if not self.train_problems:
             raise UserError(f"{limit}: every training problem makes a longer prompt: {listed}{more}; raise it")
         self.progress.note(f"left out, their prompts are longer than {limit}: {listed}{more}")
+        return names
 
     @property
     def rotation(self) -> list[str]:

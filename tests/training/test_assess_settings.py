@@ -14,8 +14,18 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import insert_measured
 from cudal1_ray.problems import load_problems
-from cudal1_ray.training.policy_assessment import questions_of, read_config
+from cudal1_ray.problems.select import fixed_problems
+from cudal1_ray.training.policy_assessment import (
+    FILE,
+    Question,
+    ask,
+    is_assessed,
+    left_out_problems,
+    questions_of,
+    read_config,
+)
 from cudal1_ray.training.run_folder import RunFolder
+from tests.training.scripted_run import open_session
 
 
 @pytest.fixture
@@ -112,3 +122,47 @@ def test_adapter_when_it_fits_no_learner_is_refused_before_anything_is_sampled(
     (run / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 12, **field}))
     assert main(["assess", str(run), "--policy", "base", "--policy", str(run), override]) == 2
     assert named in " ".join(capsys.readouterr().err.split()) and not sampled_with
+
+
+def test_policy_when_its_stage_was_prolonged_is_another_and_older_rows_without_a_version_count(tmp_path):
+    run, question = RunFolder(tmp_path), Question("train")
+    problem = next(problem for problem in load_problems() if problem.split == "train")
+    row = {"policy": "contrastive-final", "split": "train", "exemplars": False, "problem_id": problem.problem_id}
+
+    def assessed(**fields) -> list[bool]:
+        (tmp_path / FILE).write_text(json.dumps({**row, **fields}) + "\n")
+        return [is_assessed(run, "contrastive-final", version, question, [problem], 1) for version in (5, 7)]
+
+    assert assessed(policy_version=5) == [True, False]
+    assert assessed() == [True, True]
+
+
+def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_split_again(tmp_path, monkeypatch):
+    session = open_session(tmp_path, "assessment.samples_per_problem=1")
+    long = session.train_problems.pop()
+    session.left_out = {long.problem_id}
+    run, config, every = session.run, session.config, [*session.train_problems, long]
+    sample = session.sampler.sample
+    monkeypatch.setattr(
+        session.sampler, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
+    )
+    assert left_out_problems(run, config) == set()
+    list(ask(session, "base", [question := Question("train")]))
+    chosen = [problem for problem in every if problem.problem_id not in left_out_problems(run, config)]
+    assert chosen == session.train_problems and is_assessed(run, "base", 0, question, chosen, 1)
+    config.prompting.max_prompt_tokens += 1  # it may fit by now
+    assert left_out_problems(run, config) == set()
+
+
+def test_rows_when_a_policy_is_asked_have_its_version(tmp_path, monkeypatch):
+    session = open_session(tmp_path, "assessment.samples_per_problem=1", "assessment.problems=1")
+    session.state.policy_version = session.crew.learner.version = 5
+    sample = session.sampler.sample
+    monkeypatch.setattr(
+        session.sampler, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
+    )
+    ((question, rows),) = ask(session, "contrastive-final", [Question("train")])
+    assert [row["policy_version"] for row in rows] == [5]
+    problems = fixed_problems(session.train_problems, 1)
+    counted = [is_assessed(session.run, "contrastive-final", version, question, problems, 1) for version in (5, 7)]
+    assert counted == [True, False]
