@@ -165,7 +165,7 @@ def assess_during(session: Session, stage: str, step: int) -> None:
 
     The problems are `assessment.problems_during` of each split, the same ones in every run.
     """
-    lines = JsonLines(session.run.path / "assessments_during.jsonl")
+    lines = JsonLines(session.run.assessments_during)
     finished = {(row["stage"], row["step"], row["split"], row["exemplars"]) for row in lines}
     for exemplars in (False, True):
         for split, problems in (("train", session.train_problems), ("held_out", session.held_out_problems)):

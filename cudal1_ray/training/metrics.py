@@ -23,7 +23,7 @@ class Tracker(Protocol):
 class RunMetrics:
     """Collects values during a step and writes one row at its end: metrics.jsonl, TensorBoard's files, the tracker.
 
-    `add` sums within the step (seconds busy, tokens, evaluations), `mean` averages, `set` keeps the last value.
+    `add` sums within the step (seconds busy, tokens, evaluations), `mean` averages, `set` keeps the largest value.
     """
 
     def __init__(self, run: RunFolder, tracker: Tracker | None = None):
@@ -80,6 +80,11 @@ class RunMetrics:
 
     def rewind(self, stages_done: list[str], stage: str, step: int) -> None:
         """Drop the rows of steps after the checkpoint that the run continues from."""
-        keep = [r for r in self.lines if r["stage"] in stages_done or (r["stage"] == stage and r["step"] <= step)]
-        if len(keep) != len(self.lines):
-            self.lines.keep(keep)
+        rewind_rows(self.lines, stages_done, stage, step)
+
+
+def rewind_rows(lines: JsonLines, stages_done: list[str], stage: str, step: int) -> None:
+    """Drop the rows of steps after step `step` of `stage`, except those of the stages done."""
+    keep = [r for r in lines if r["stage"] in stages_done or (r["stage"] == stage and r["step"] <= step)]
+    if len(keep) != len(lines):
+        lines.keep(keep)

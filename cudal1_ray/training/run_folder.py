@@ -27,6 +27,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.verdicts = path / "verdicts.jsonl"
         self.assessments = path / "assessments.jsonl"
+        self.assessments_during = path / "assessments_during.jsonl"
         self.selections = path / "selections.jsonl"
         self.exemplars = path / "exemplars"
         self.problems = path / "problems.jsonl"

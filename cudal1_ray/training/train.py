@@ -17,7 +17,7 @@ from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.training.assessment import CONTROLS, UNTRAINED, assess, assess_control, assess_during, is_control_due
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
-from cudal1_ray.training.metrics import RunMetrics
+from cudal1_ray.training.metrics import RunMetrics, rewind_rows
 from cudal1_ray.training.policy_assessment import take_policy
 from cudal1_ray.training.preflight import check_corpora, check_gpus, check_run
 from cudal1_ray.training.preparation import Beginning, find_beginning, prepare_run, settle_adapter
@@ -221,6 +221,7 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
         state.policy_version = before.policy_version
         session.progress.note(f"starting from {checkpoint.path}")
     session.metrics.rewind(state.stages_done, state.stage, state.step)
+    rewind_rows(JsonLines(session.run.assessments_during), state.stages_done, state.stage, state.step)
     if checkpoint is not None:
         learner = session.crew.learner
         if beginning.own:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from cudal1_ray.files import JsonLines
 from cudal1_ray.training.sampling import EvaluatedSample, Plan
 from tests.training.scripted_run import (
     GROUP,
@@ -111,6 +112,18 @@ def test_completions_when_written_after_the_last_checkpoint_are_asked_for_again(
     assert tally["3"] == 0 and tally["4"] == PROBLEMS * GROUP
     assert not set(first.crew.evaluations.evaluated) & set(second.crew.evaluations.evaluated)
     assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
+
+
+def test_looks_when_written_after_the_last_checkpoint_are_taken_again(tmp_path):
+    overrides = ["checkpoint.every_steps=2"]
+    first = open_session(tmp_path, *overrides)
+    first.crew.learner.stop_at = 3
+    with pytest.raises(Stopped):
+        run_stage(first)
+    rows = [{"stage": "contrastive", "step": step, "split": "train", "exemplars": False} for step in (1, 2, 3)]
+    JsonLines(first.run.assessments_during).keep(rows)
+    second = open_session(tmp_path, *overrides)
+    assert [row["step"] for row in JsonLines(second.run.assessments_during)] == [1, 2]
 
 
 def test_run_when_finished_can_be_prolonged(tmp_path):

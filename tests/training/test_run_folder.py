@@ -123,7 +123,11 @@ def test_setting_when_corrected_before_a_finished_step_is_taken(tmp_path):
     run.exemplars.mkdir()
     run.metrics.write_text("")
     run.verdicts.write_text("")
+    left = [run.path / name for name in ("assessments_during.jsonl", "reviews.jsonl", "hack_cases.parquet")]
+    for path in left:
+        path.write_text("")
     RunFolder.open(load_config([*base, "contrastive.group_size=5"]))
+    assert not any(path.exists() for path in left)
     assert run.policy.is_dir() and run.verdicts.exists() and not run.exemplars.exists()
     RunFolder.open(load_config([*base, "contrastive.group_size=5", "evaluation.timing.budget_s=7"]))
     assert run.policy.is_dir() and not run.verdicts.exists()
