@@ -35,8 +35,8 @@ def group_centred(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 def leave_one_out(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return r - mean of the group's *other* completions (RLOO: arXiv 2402.14740, section 3.3), 0 without any."""
-    _, deviation, size = _moments(rewards, groups)
-    return np.where(deviation < SAME_REWARD, 0.0, group_centred(rewards, groups) * size / np.maximum(size - 1, 1))
+    _, _, size = _moments(rewards, groups)
+    return group_centred(rewards, groups) * size / np.maximum(size - 1, 1)
 
 
 def reward_itself(rewards: np.ndarray, groups: np.ndarray) -> np.ndarray:

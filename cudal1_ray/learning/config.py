@@ -31,7 +31,8 @@ class PolicyConfig(PolicyEndpointConfig):
     # false} of Qwen3 answers at once. With thoughts, prompting.max_completion_tokens has to hold them too.
     chat_template_kwargs: Any = None
     # Width of a scratch policy, which has to be given its shape (policy=tiny is one); others bring theirs, and null
-    # stays. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 96, 128.
+    # stays. The size of a head, hidden_size / heads, must be one that vLLM serves: 32, 64, 80, 96,
+    # 112, 128 or 256.
     hidden_size: int | None = bounded(None, least=1)
     layers: int | None = bounded(None, least=1)  # blocks of a scratch policy
     heads: int | None = bounded(None, least=1)  # attention heads of a scratch policy

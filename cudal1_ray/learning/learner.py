@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -274,7 +274,7 @@ class Learner:
 
     def save_checkpoint(self, folder: str | Path) -> None:
         """Write all that a learner of the same shape needs to go on as if nothing had happened."""
-        stage = {"schedule": self._schedule.to_dict(), "temperature": self._temperature, "step": self._step}
+        stage = {"schedule": asdict(self._schedule), "temperature": self._temperature, "step": self._step}
         reference = self._reference.state() if self._reference else None
         state = {"stage": stage, "counters": self.counters, "reference": reference}
         learner_state.save(self._engine, Path(folder), self.rank, self.world_size, state, self._generator)
@@ -287,7 +287,8 @@ class Learner:
                 started with the checkpoint's adapter.
 
         Raises:
-            UserError: when there is none, or it was made with another number of ranks or another ZeRO stage.
+            UserError: when `weights` are to be loaded and there is no checkpoint, or one of another number of ranks or
+                another ZeRO stage.
         """
         if weights:
             state = learner_state.load(self._engine, Path(folder), self.rank, self.world_size, self._generator)

@@ -77,11 +77,9 @@ def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch
         raise UserError(f"{folder}: no learner checkpoint there")
     if reason := obstacle(folder, world_size, engine.zero_optimization_stage()):
         raise UserError(f"{folder}: {reason}")
-    state = torch.load(_own_file(folder, rank), weights_only=True, map_location="cpu")
     engine.empty_partition_cache()
     engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=False)
-    _restore_random(state.pop("random"), generator)
-    return state
+    return load_own(folder, rank, generator)
 
 
 def _restore_random(random: dict[str, Tensor], generator: torch.Generator) -> None:

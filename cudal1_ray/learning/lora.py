@@ -21,15 +21,14 @@ class LoraLinear(nn.Linear):
         return super().forward(x) + self.lora_scale * low
 
 
-def add_adapters(blocks: nn.Module, rank: int, alpha: float, seed: int) -> int:
-    """Adapt every linear layer under `blocks`, and return the number of new weights. Only they will train.
+def add_adapters(blocks: nn.Module, rank: int, alpha: float, seed: int) -> None:
+    """Adapt every linear layer under `blocks`.
 
     Args:
         blocks: the model without its output matrix.
         seed: decides A; torch's global generator is left alone.
     """
     generator = torch.Generator().manual_seed(seed)
-    added = 0
     for module in blocks.modules():
         if type(module) is not nn.Linear:
             continue
@@ -39,8 +38,6 @@ def add_adapters(blocks: nn.Module, rank: int, alpha: float, seed: int) -> int:
         module.lora_a = nn.Parameter(a.to(weight.device, weight.dtype))
         module.lora_b = nn.Parameter(weight.new_zeros(module.out_features, rank))
         module.lora_scale = alpha / rank
-        added += module.lora_a.numel() + module.lora_b.numel()
-    return added
 
 
 def freeze_all_but_adapters(model: nn.Module) -> None:

@@ -67,14 +67,6 @@ def clipped_surrogate(
     return -torch.minimum(free, bounded), (bounded < free).detach()
 
 
-def sequence_ratios(logprobs: Tensor, old_logprobs: Tensor, segments: Tensor, sequences: int) -> Tensor:
-    """Return the log of GSPO's length-normalised ratio of sequences (arXiv 2507.18071, eq. 7). [N], [N] -> [S].
-
-    It is the mean over a sequence's tokens of logprobs - old_logprobs; its exponential is the ratio s.
-    """
-    return sequence_means(logprobs - old_logprobs, segments, sequences)
-
-
 def kl_k3(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Return exp(d) - d - 1, d = ref - policy: Schulman's k3 estimate of KL(policy || reference) at samples. [N].
 

@@ -16,7 +16,6 @@ from cudal1_ray.learning.losses import (
     kl_k3,
     reinforce_loss,
     sequence_means,
-    sequence_ratios,
     truncated_importance_weights,
 )
 
@@ -64,7 +63,7 @@ def sequence_clip(batch: TokenBatch, config: AlgorithmConfig) -> tuple[Tensor, T
     Averaged by "sequences" this is the paper's objective.
     """
     segments, count = batch.segments, batch.sequences
-    log_ratio = sequence_ratios(batch.logprobs, batch.old_logprobs, segments, count)
+    log_ratio = sequence_means(batch.logprobs - batch.old_logprobs, segments, count)  # eq. 7, of each sequence
     loss, clipped = clipped_surrogate(
         log_ratio, torch.zeros_like(log_ratio), batch.advantages, config.clip_low, config.clip_high
     )
@@ -113,7 +112,7 @@ def policy_loss(batch: TokenBatch, config: AlgorithmConfig, denominator: float) 
     loss = aggregate(losses, batch.weights, batch.segments, batch.sequences, config.loss_normalisation, denominator)
     with torch.no_grad():
         drift = (batch.old_logprobs - batch.sampling_logprobs).abs() * counted
-        sums["drift"], sums["drift_max"] = drift.sum(), drift.max() if drift.numel() else drift.sum()
+        sums["drift"], sums["drift_max"] = drift.sum(), drift.max()
         sums["clipped"] = (clipped * counted).sum()
         sums["ratio"] = ((batch.logprobs - batch.old_logprobs).exp() * counted).sum()
     return loss, sums

@@ -26,11 +26,11 @@ class ReferencePolicy:
         self._parameters = [p for p in engine.module.parameters() if p.requires_grad]
         engine.empty_partition_cache()
         current = [_storage(p) for p in self._parameters]
-        self._weights = [(s if s is not None else c).detach().clone() for c, s in _pairs(current, saved)]
-        for weights, now in zip(self._weights, current, strict=True):
-            if weights.shape != now.shape:
-                raise ValueError(f"reference policy: a tensor of {tuple(weights.shape)} for {tuple(now.shape)}")
-        self._weights = [w.to(now.device, now.dtype) for w, now in zip(self._weights, current, strict=True)]
+        source = current if saved is None else saved
+        if [w.shape for w in source] != [w.shape for w in current]:
+            raise ValueError("reference policy: the saved tensors have other shapes than the parameters")
+        pairs = zip(source, current, strict=True)
+        self._weights = [w.detach().to(now.device, now.dtype, copy=True) for w, now in pairs]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -56,11 +56,3 @@ class ReferencePolicy:
 def _storage(parameter: torch.nn.Parameter) -> Tensor:
     """Return the tensor with a parameter's values on this rank: under ZeRO-3 its shard, else itself."""
     return getattr(parameter, "ds_tensor", parameter)
-
-
-def _pairs(current: list[Tensor], saved: list[Tensor] | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-    if saved is None:
-        return ((c, None) for c in current)
-    if len(saved) != len(current):
-        raise ValueError(f"reference policy: {len(saved)} saved tensors for {len(current)} parameters")
-    return iter(zip(current, saved, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from cudal1_ray.errors import UserError
 
@@ -38,6 +38,3 @@ class LearningRateSchedule:
         done = min(1.0, (step - self.warmup_steps) / max(1, self.total_steps - 1 - self.warmup_steps))
         left = 1 - done if self.kind == "linear" else (1 + math.cos(math.pi * done)) / 2
         return self.peak * (self.final_share + (1 - self.final_share) * left)
-
-    def to_dict(self) -> dict[str, float | int | str]:
-        return asdict(self)
