@@ -176,7 +176,8 @@ def assess_during(session: Session, stage: str, step: int) -> None:
                 continue
             how = "with" if exemplars else "without"
             session.progress.role("assessment", f"{split} problems {how} exemplars")
-            figures = figures_of(sample(session, chosen, exemplars, f"during/{stage}/{step}/{split}/{how}"))
+            samples = sample(session, chosen, exemplars, f"during/{stage}/{step}/{split}/{how}")
+            figures = figures_of_rows(sample_rows(session, stage, samples))
             lines.append({"stage": stage, "step": step, "split": split, "exemplars": exemplars, **figures})
             session.metrics.show(f"assessment/{split}/{how}_exemplars", figures, step)
             text = ", ".join(f"{name} {figures[name]:.2f}" for name in ("success", "own_kernel", "fast_1", "geomean"))
@@ -217,21 +218,6 @@ def _prompts_with_exemplars(session: Session, problem_ids: list[str]) -> list[Pr
     """Return prompts with exemplars, the same for every policy that is asked while the buffer stays as it is."""
     session.measure_exemplars(problem_ids)
     return contrastive_prompts(session, problem_ids, session.seed(f"{SCOPE}/exemplars"))
-
-
-def figures_of(samples: Sequence[EvaluatedSample]) -> dict[str, float]:
-    """Return the figures of `figures_of_rows` for evaluated samples."""
-    return figures_of_rows(
-        [
-            {
-                "problem_id": j.prompt.problem_id,
-                "speedup": j.verdict.credited_speedup,
-                "own_kernel": j.verdict.own_kernel,
-                "degenerate": j.verdict.degenerate,
-            }
-            for j in samples
-        ]
-    )
 
 
 def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

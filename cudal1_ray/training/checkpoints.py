@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from cudal1_ray.config import STAGES
@@ -26,7 +25,6 @@ class TrainingState(Checkpointable):
     def __init__(self, seed: int, rewards: RewardsConfig):
         self.stage, self.step, self.stage_finished = "", 0, False
         self.policy_version = 0
-        self.rng = np.random.default_rng(seed)
         self.smoother = RewardSmoother(rewards)
         self.problems = ProblemHistory()
         self.stages_done: list[str] = []
@@ -39,7 +37,6 @@ class TrainingState(Checkpointable):
             "stage_finished": self.stage_finished,
             "stages_done": list(self.stages_done),
             "policy_version": self.policy_version,
-            "rng": self.rng.bit_generator.state,
             "smoother": self.smoother.get_state(),
             "problems": self.problems.get_state(),
         }
@@ -48,7 +45,6 @@ class TrainingState(Checkpointable):
         for key in ("stage", "step", "stage_finished", "policy_version"):
             setattr(self, key, state[key])
         self.stages_done = list(state["stages_done"])
-        self.rng.bit_generator.state = state["rng"]
         self.smoother.set_state(state["smoother"])
         self.problems.set_state(state.get("problems", {}))
 

@@ -36,7 +36,7 @@ def probes(samples: Sequence[EvaluatedSample]) -> list[TrainingSequence]:
 
 
 def probe_drift(crew: Crew, sequences: Sequence[TrainingSequence]) -> dict[str, float]:
-    """Compare an engine with the learner, neither of which may be busy.
+    """Compare an engine, which ends its turn first and may have completions outstanding, with the idle learner.
 
     Returns:
         drift_mean_abs and drift_max_abs, |log p (engine) - log p (learner)| per token at temperature 1, nats; and

@@ -37,7 +37,6 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
         self.adapter = path / "adapter"
-        self.report = path / "report"
 
     def settings(self) -> dict[str, Any]:
         """Return the settings in config.yaml.

@@ -14,12 +14,11 @@ from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import Verdict
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.training.assessment import (
     CONTROLS,
-    figures_of,
+    figures_of_rows,
     name_of_control,
     problems_of_table,
     sample,
@@ -31,32 +30,30 @@ from cudal1_ray.training.run_folder import RunFolder
 from tests.training.scripted_run import open_session, run_stage
 
 
-def evaluated_sample(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
-    status = "accepted" if speedup else "rejected"
-    verdict = Verdict(problem, status, credited_speedup=speedup, own_kernel=own, degenerate=degenerate)
-    return SimpleNamespace(prompt=SimpleNamespace(problem_id=problem), verdict=verdict)
+def sample_row(problem: str, speedup: float, own: bool = False, degenerate: bool = False):
+    return {"problem_id": problem, "speedup": speedup, "own_kernel": own, "degenerate": degenerate}
 
 
 def test_figures_when_assessed_are_shares_of_samples_and_of_the_best_of_each_problem():
     samples = [
-        evaluated_sample("a", 0.0, own=True),
-        evaluated_sample("a", 1.1, own=True),
-        evaluated_sample("b", 1.0),
-        evaluated_sample("b", 0.0),
+        sample_row("a", 0.0, own=True),
+        sample_row("a", 1.1, own=True),
+        sample_row("b", 1.0),
+        sample_row("b", 0.0),
     ]
-    figures = figures_of([*samples, evaluated_sample("c", 9.0, degenerate=True)])
+    figures = figures_of_rows([*samples, sample_row("c", 9.0, degenerate=True)])
     assert (figures["samples"], figures["problems"]) == (4, 2)
     assert (figures["success"], figures["fast_1"], figures["fast_1_2"], figures["own_kernel"]) == (0.5, 0.25, 0.0, 0.25)
     assert figures["geomean"] == pytest.approx(math.exp((math.log(1.1) + 2 * math.log(0.1)) / 4))
     assert (figures["best_success"], figures["best_fast_1"], figures["best_own_kernel"]) == (1.0, 0.5, 0.5)
     assert figures["best_geomean"] == pytest.approx(math.sqrt(1.1))
-    assert figures_of([])["success"] == 0.0
+    assert figures_of_rows([])["success"] == 0.0
 
 
 def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
     assert step_assessments_table(run) == ""
-    figures = figures_of([evaluated_sample("a", 1.3, own=True), evaluated_sample("a", 0.0)])
+    figures = figures_of_rows([sample_row("a", 1.3, own=True), sample_row("a", 0.0)])
     run.looks = [{"stage": "contrastive", "step": 4, "split": "held_out", "exemplars": False, **figures}]
     row = {"stage": "contrastive", "split": "train", "problem_id": "a", "index": 0, "own_kernel": True}
     run.assessments = [{**row, "status": "accepted", "speedup": 1.3}, {**row, "status": "rejected", "speedup": 0.0}]

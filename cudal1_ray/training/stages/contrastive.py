@@ -128,12 +128,8 @@ def contrastive_stage(
     )
 
 
-def contrastive_prompts(session: Session, problem_ids: list[str], seed: int | None = None) -> list[Prompt]:
-    """Return one prompt per problem, its exemplars drawn from the buffer with the seed, or with one of the run's
-    generator.
-    """
-    if seed is None:
-        seed = int(session.state.rng.integers(2**62))
+def contrastive_prompts(session: Session, problem_ids: list[str], seed: int) -> list[Prompt]:
+    """Return one prompt per problem, its exemplars drawn from the buffer with the seed."""
     selected = session.crew.ask_exemplars("select", problem_ids, seed)
     return [session.prompt(problem_id, selection) for problem_id, selection in zip(problem_ids, selected, strict=True)]
 
