@@ -16,7 +16,7 @@ FASTER = 1.03
 
 
 @dataclass
-class Change:
+class ChangeCount:
     """Candidates that change the same.
 
     Attributes:
@@ -44,14 +44,16 @@ def _tokens(code: str) -> tuple[str, ...]:
     return tuple(tokens(code))
 
 
-def count_changes(rows: Iterable[Mapping[str, Any]], exemplars: Mapping[str, Mapping[str, Any]]) -> dict[str, Change]:
+def count_changes(
+    rows: Iterable[Mapping[str, Any]], exemplars: Mapping[str, Mapping[str, Any]]
+) -> dict[str, ChangeCount]:
     """Return the counts by change of the rows that have code and whose prompts showed exemplars.
 
     Args:
         rows: some of a run's rollouts.
         exemplars: rows with code and speedup, by exemplar_id; a prompt with one that is missing here is left out.
     """
-    counts = {name: Change() for name in CHANGES}
+    counts = {name: ChangeCount() for name in CHANGES}
     for row in rows:
         identities = text_list(row.get("exemplar_ids"))
         if not row.get("code") or not identities or not exemplars.keys() >= set(identities):
@@ -67,7 +69,7 @@ def count_changes(rows: Iterable[Mapping[str, Any]], exemplars: Mapping[str, Map
 
 def changes_over_steps(
     rows: Sequence[Mapping[str, Any]], exemplars: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[str, dict[str, Change]]]:
+) -> list[tuple[str, dict[str, ChangeCount]]]:
     """Return (steps, counts) of the first and the last third of the steps, those without a sample that counts left out;
     of a single step once.
     """
@@ -82,7 +84,7 @@ def changes_over_steps(
     return parts
 
 
-def change_table(run: RunData) -> list[tuple[str, dict[str, Change]]]:
+def change_table(run: RunData) -> list[tuple[str, dict[str, ChangeCount]]]:
     """Return `changes_over_steps` of contrastive RL in a run."""
     rows = [row for row in run.counted_rollouts() if row.get("stage") == "contrastive"]
     exemplars = {str(row["exemplar_id"]): row for row in run.exemplars if row.get("exemplar_id") and row.get("code")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ray.analysis.changes import Change, change_of, changes_over_steps, count_changes
+from cudal1_ray.analysis.changes import ChangeCount, change_of, changes_over_steps, count_changes
 
 EXEMPLAR = """
 import torch
@@ -64,9 +64,9 @@ def test_changes_when_counted_are_those_of_samples_with_code_and_known_exemplars
         row(EXEMPLAR, 1.0, ids=("slow", "lost")),
     ]
     assert count_changes(rows, EXEMPLARS) == {
-        "copied": Change(2, 2, 1),
-        "retuned": Change(3, 2, 1),
-        "rewritten": Change(),
+        "copied": ChangeCount(2, 2, 1),
+        "retuned": ChangeCount(3, 2, 1),
+        "rewritten": ChangeCount(),
     }
 
 
