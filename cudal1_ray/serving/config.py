@@ -76,7 +76,7 @@ class WeightsConfig:
     admin_keys: list[str] = field(default_factory=list)
     # Folders that such a request may take weights from; empty: the run that is served.
     roots: list[str] = field(default_factory=list)
-    store_dir: str = "runs/weights"  # copies of what is rolled in, the last two of each server
+    store_dir: str = "runs/weights"  # copies of what runs have written and is served, the last two of each server
     # Seconds for requests under way to end with the weights they began with; the others continue with the new ones.
     finish_timeout_s: float = 10.0
 

@@ -17,7 +17,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving.access.admission import Admission, Decision
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.serving.weights.rolling_update import Busy, Prepare, RollingUpdate
-from cudal1_ray.serving.weights.versions import Weights, source_name
+from cudal1_ray.serving.weights.versions import Weights
 
 
 class Coordinator:
@@ -25,9 +25,8 @@ class Coordinator:
 
     def __init__(self, config: ServingConfig, prepare: Prepare):
         self._admission = Admission(config.security)
-        folder = Path(config.policy.path)
-        first = Weights(1, str(folder), source_name(folder))
-        self._roll = RollingUpdate(config.weights, first, Path(config.weights.store_dir), config.server_id, prepare)
+        start, store = Path(config.policy.path), Path(config.weights.store_dir)
+        self._roll = RollingUpdate(config.weights, start, store, config.server_id, prepare)
         self._following: asyncio.Task[None] | None = None
         self._follows = bool(config.weights.follow)
         self._pages: dict[str, bytes] = {}

@@ -14,7 +14,9 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.serving import application as serving_application
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
+from cudal1_ray.serving.coordinator import Coordinator
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
+from cudal1_ray.serving.optimize.deployments import JobQueueDeployment
 from cudal1_ray.serving.optimize.jobs import FINISHED, RUNNING, SERVER, JobSettings, JobStore, OptimizeJob
 from tests.ports import free_port
 from tests.rollout.conftest import make_tiny_model
@@ -91,6 +93,18 @@ def test_job_queue_when_jobs_are_open_starts_at_once(policy, tmp_path):
     store.save(job)
     job_queue, evaluator = options_of(config, itself=True)
     assert job_queue.autoscaling_config.initial_replicas == 1 and evaluator.autoscaling_config.initial_replicas == 0
+
+
+def test_job_queue_when_it_starts_after_the_first_checkpoint_is_gone_has_its_tokenizer(policy, tmp_path):
+    place = tmp_path / "run" / "checkpoints" / "sft-000001" / "policy"
+    shutil.copytree(policy, place)
+    settings = [f"policy={tmp_path / 'run'}", f"optimize.jobs_dir={tmp_path / 'jobs'}"]
+    config = load_serving_config([*settings, f"weights.store_dir={tmp_path / 'weights'}"])
+    config.server_id = "a"
+    Coordinator(config, pytest.fail)
+    shutil.rmtree(place.parent)
+    job_queue = JobQueueDeployment.func_or_class(config, None)
+    assert job_queue._count_tokens("class Model") > 0
 
 
 def test_evaluators_when_others_take_their_resources_start_at_once(policy, tmp_path):

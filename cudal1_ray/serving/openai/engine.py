@@ -76,7 +76,7 @@ class OpenAIEngine:
             self._client = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, enable_log_requests=False))
             self._arguments = self._frontend_arguments()
         self._tokenizer = self._client.get_tokenizer()
-        self._end_ids = list(end_token_ids(self._config.policy.path, self._tokenizer))
+        self._end_ids = list(end_token_ids(self.barrier.weights.folder, self._tokenizer))
         self._updater = self._make_updater(asyncio.get_running_loop())
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -23,6 +24,7 @@ from cudal1_ray.serving.optimize.known_problems import KnownProblems
 from cudal1_ray.serving.optimize.local import encoder, prompt_builder, related_as_trained, speedup_goals
 from cudal1_ray.serving.optimize.rounds import Optimizer, WrittenAnswer
 from cudal1_ray.serving.optimize.winner import optimize
+from cudal1_ray.serving.weights.versions import read_current
 
 # Seconds for an earlier job queue, which this one replaces, to end.
 CLAIM_S = 60.0
@@ -73,7 +75,9 @@ class JobQueueDeployment:
     """One `JobQueue` for the application, which keeps its jobs on disk; a replacement goes on from there."""
 
     def __init__(self, config: ServingConfig, evaluator: DeploymentHandle):
-        encode = encoder(config)
+        # A run may have deleted the checkpoint that was served first. Before the coordinator starts, it is there.
+        current = read_current(Path(config.weights.store_dir), config.server_id)
+        encode = encoder(config, current.folder if current else config.policy.path)
         self._config = config
         self._tools = RemoteTools(config.name, evaluator, encode)
         self._count_tokens = lambda text: len(encode(text))

@@ -57,11 +57,15 @@ def speedup_goals(config: ServingConfig) -> SpeedupGoals:
     )
 
 
-def encoder(config: ServingConfig) -> Callable[[str], tuple[int, ...]]:
-    """Return a function from the text of a prompt to its token ids, exactly as in training."""
+def encoder(config: ServingConfig, folder: str) -> Callable[[str], tuple[int, ...]]:
+    """Return a function from the text of a prompt to its token ids, exactly as in training.
+
+    Args:
+        folder: the model folder with the tokenizer.
+    """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(config.policy.path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     policy = config.policy
     return lambda text: encode_prompt(tokenizer, text, policy.chat, policy.chat_template_kwargs)
 

@@ -6,20 +6,26 @@ Replicas ask for their turn: so a new one learns what the others serve, a dead o
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
 from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import newest_policy, run_of
-from cudal1_ray.serving.weights.versions import Weights, allowed_folder, drop_copies, source_name
+from cudal1_ray.serving.weights.versions import (
+    Weights,
+    allowed_folder,
+    drop_copies,
+    link_files,
+    read_current,
+    remember_current,
+    source_name,
+)
 
 # Seconds after which a replica that has not asked is gone.
 SILENT_S = 15.0
@@ -56,15 +62,15 @@ class RollingUpdate:
     """The versions of one server. One event loop; on disk, in `store`, what a successor of this object must know.
 
     Args:
-        first: what the server was started with.
+        start: the model folder that the server was started with; version 1 is a copy of it where it is a run's.
         store: where copies are kept; of this server alone.
         server_id: differs from start to start: what an earlier server had rolled in is forgotten.
     """
 
-    def __init__(self, config: WeightsConfig, first: Weights, store: Path, server_id: str, prepare: Prepare):
+    def __init__(self, config: WeightsConfig, start: Path, store: Path, server_id: str, prepare: Prepare):
         self._config, self._store, self._server_id, self._prepare = config, store, server_id, prepare
-        self._first = first
-        self.current = self._restored() or first  # what a replica serves that starts now
+        self._start = start
+        self.current = read_current(store, server_id) or self._first_weights()  # what a replica serves that starts now
         self._target = self.current
         self._highest = self.current.version  # no number is given twice, not even that of weights that went back out
         self._replicas: dict[str, Replica] = {}
@@ -121,8 +127,7 @@ class RollingUpdate:
             raise Busy
         async with self._rolling:
             try:
-                first = Path(self._first.folder)
-                roots = self._config.roots or [str(run_of(first) or first)]
+                roots = self._config.roots or [str(run_of(self._start) or self._start)]
                 folder = await asyncio.to_thread(allowed_folder, path, roots)
                 return await self._roll(str(folder))
             except UserError as error:
@@ -188,7 +193,7 @@ class RollingUpdate:
                 raise UserError(f"{weights.source}: a replica could not load it ({self._fault}); the old weights stay")
             self.current = weights
             self.outcomes["rolled_in"] += 1
-            self._remember()
+            remember_current(self._store, self._server_id, weights)
         await asyncio.to_thread(drop_copies, self._store, (before.folder, weights.folder))
         return self.state() | {"seconds": round(time.monotonic() - started, 3)}
 
@@ -205,8 +210,8 @@ class RollingUpdate:
         return all(r.version == version for r in self._replicas.values())
 
     def _serves(self, place: Path) -> bool:
-        if self.current == self._first:
-            return place.resolve() == Path(self._first.folder).resolve()
+        if self.current.version == 1:
+            return place.resolve() == self._start.resolve()
         return self.current.source == source_name(place)  # restored: it was rolled in before
 
     def _forget_silent(self) -> None:
@@ -215,18 +220,14 @@ class RollingUpdate:
             if now - replica.last_contact > SILENT_S:
                 del self._replicas[name]
 
-    def _remember(self) -> None:
-        current = {"server_id": self._server_id, "weights": asdict(self.current)}
-        write_atomically(self._store / "current.json", json.dumps(current))
-
-    def _restored(self) -> Weights | None:
-        """Return what an earlier object of this very server had rolled in."""
-        try:
-            state = json.loads((self._store / "current.json").read_text())
-            weights = Weights(**state["weights"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return weights if state.get("server_id") == self._server_id and Path(weights.folder).is_dir() else None
+    def _first_weights(self) -> Weights:
+        """Return version 1. A run may delete the checkpoint that it was started on, so that one is copied."""
+        drop_copies(self._store, ())
+        if run_of(self._start) is None:
+            return Weights(1, str(self._start), source_name(self._start))
+        weights = link_files(self._start, self._store, 1)
+        remember_current(self._store, self._server_id, weights)
+        return weights
 
 
 def _find(run: Path) -> PolicyFiles | None:

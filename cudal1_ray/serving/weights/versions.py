@@ -1,7 +1,7 @@
 """Weights on their way under a running server: found in a run, checked against those being served, kept for replicas.
 
-What is rolled in is a copy (hard links where the file system allows it): a run deletes its older checkpoints, but a
-replica that starts hours later needs the very weights that the others serve.
+What a run has written is served as a copy (hard links where the file system allows it): a run deletes its older
+checkpoints, but a replica that starts hours later needs the very weights that the others serve.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 import os
 import shutil
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import write_atomically
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 
 # Of a model folder, whichever library wrote it.
@@ -62,13 +63,27 @@ def take_copy(folder: Path, store: Path, version: int, served: Path) -> Weights:
     Raises:
         UserError: the folder is damaged, or not the same model with other weights. Nothing is left of the copy.
     """
+    weights = link_files(folder, store, version)
+    try:
+        check_weights(Path(weights.folder), served, label=folder)
+    except BaseException:
+        shutil.rmtree(weights.folder, ignore_errors=True)
+        raise
+    return weights
+
+
+def link_files(folder: Path, store: Path, version: int) -> Weights:
+    """Copy a model folder into `store` without reading it.
+
+    Raises:
+        UserError: a file cannot be copied. Nothing is left of the copy.
+    """
     copy = store / f"version-{version}-{uuid.uuid4().hex[:8]}"
     try:
         copy.mkdir(parents=True)
         for pattern in COPIED_FILES:
             for file in folder.glob(pattern):
                 _link(file.resolve(), copy / file.name)
-        check_weights(copy, served, label=folder)
     except BaseException as error:
         shutil.rmtree(copy, ignore_errors=True)
         if isinstance(error, OSError):
@@ -82,6 +97,21 @@ def drop_copies(store: Path, keep: tuple[str, ...]) -> None:
     for copy in store.glob("version-*"):
         if str(copy) not in keep:
             shutil.rmtree(copy, ignore_errors=True)
+
+
+def remember_current(store: Path, server_id: str, weights: Weights) -> None:
+    """Record in `store` what a server serves."""
+    write_atomically(store / "current.json", json.dumps({"server_id": server_id, "weights": asdict(weights)}))
+
+
+def read_current(store: Path, server_id: str) -> Weights | None:
+    """Return what the server of this id recorded in `store` last; None where there is no such record or folder."""
+    try:
+        state = json.loads((store / "current.json").read_text())
+        weights = Weights(**state["weights"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return weights if state.get("server_id") == server_id and Path(weights.folder).is_dir() else None
 
 
 def check_weights(folder: Path, served: Path, label: Path | None = None) -> None:

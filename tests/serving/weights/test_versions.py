@@ -18,7 +18,14 @@ from cudal1_ray.serving.config import WeightsConfig
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 from cudal1_ray.serving.weights.request_barrier import BarrierBroken, RequestBarrier
 from cudal1_ray.serving.weights.rolling_update import Busy, RollingUpdate
-from cudal1_ray.serving.weights.versions import Weights, allowed_folder, check_weights, drop_copies, take_copy
+from cudal1_ray.serving.weights.versions import (
+    Weights,
+    allowed_folder,
+    check_weights,
+    drop_copies,
+    read_current,
+    take_copy,
+)
 from tests.rollout.conftest import make_tiny_model
 
 FIRST = Weights(1, "/models/first", "first")
@@ -195,8 +202,8 @@ def make_roll(tmp_path: Path, server_id: str = "a", **config) -> RollingUpdate:
         copy.mkdir(parents=True, exist_ok=True)
         return Weights(version, str(copy), Path(folder).parent.name)
 
-    first = Weights(1, str(tmp_path / "run" / "checkpoints" / "sft-final" / "policy"), "sft-final")
-    return RollingUpdate(WeightsConfig(**config), first, tmp_path / "store", server_id, prepare)
+    start = tmp_path / "run" / "checkpoints" / "sft-final" / "policy"
+    return RollingUpdate(WeightsConfig(**config), start, tmp_path / "store", server_id, prepare)
 
 
 def make_policy(run: Path, name: str) -> Path:
@@ -251,6 +258,26 @@ def test_replicas_when_one_cannot_load_go_back(tmp_path):
         fleet.stop()
 
     asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_checkpoint_when_its_run_deletes_it_is_served_on_and_new_weights_are_rolled_in(served, other, tmp_path):
+    run, store = other.parents[2], tmp_path / "store"
+    start = run / "checkpoints" / "contrastive-000001" / "policy"
+    shutil.copytree(served, start)
+
+    async def prepare(folder: str, version: int, before: str) -> Weights:
+        return take_copy(Path(folder), store, version, Path(before))
+
+    async def scene():
+        roll = RollingUpdate(WeightsConfig(), start, store, "a", prepare)
+        shutil.rmtree(start.parent)
+        assert roll.current.source == "contrastive-000001" and read_current(store, "a") == roll.current
+        check_weights(Path(roll.current.folder), served)  # a replica that starts now finds them
+        assert (await roll.change(str(other)))["policy_version"] == 2
+
+    asyncio.run(scene())
+    elsewhere = RollingUpdate(WeightsConfig(), served, tmp_path / "other", "b", prepare)
+    assert elsewhere.current.folder == str(served)  # no run, which might delete it
 
 
 def test_run_when_followed_passes_damage_over_and_rolls_nothing_in_twice(tmp_path):
