@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,7 @@ class RollingUpdate:
         self._replicas: dict[str, Replica] = {}
         self._news = asyncio.Condition()
         self._rolling = asyncio.Lock()
+        self._tasks: set[asyncio.Task[dict[str, Any]]] = set()  # an event loop itself holds them weakly
         self._fault = ""  # of the roll under way
         self.last_fault = ""
         self.outcomes = {"rolled_in": 0, "turned_away": 0}
@@ -117,12 +118,16 @@ class RollingUpdate:
             replica.last_contact = time.monotonic()
 
     async def change(self, path: str) -> dict[str, Any]:
-        """Roll the weights at `path` in; return when all replicas serve them.
+        """Roll the weights at `path` in; return when all replicas serve them. The roll ends even if its caller is
+        cancelled.
 
         Raises:
             Busy: another roll is under way.
             UserError: the weights are no good, or a replica could not load them; the old ones are served on.
         """
+        return await self._to_its_end(self._change(path))
+
+    async def _change(self, path: str) -> dict[str, Any]:
         if self._rolling.locked():
             raise Busy
         async with self._rolling:
@@ -136,24 +141,31 @@ class RollingUpdate:
                 raise
 
     async def follow(self) -> None:
-        """Roll in every policy that the followed run finishes, for ever."""
-        run = Path(self._config.follow)
+        """Roll in every policy that the followed run finishes, for ever; try again after unexpected errors."""
         done: PolicyFiles | None = None
         while True:
-            policy = await asyncio.to_thread(_find, run)
-            if policy and policy != done:
-                if not (done is None and self._serves(policy.place)):
-                    try:
-                        async with self._rolling:
-                            await self._roll(str(policy.place))
-                    except UserError as error:
-                        if not policy.place.exists():
-                            continue  # deleted by the run while it was copied: there is a newer one
-                        self.last_fault = str(error)
-                        self.outcomes["turned_away"] += 1
-                        _logger.warning("%s is not rolled in: %s", policy.place, error)
-                done = policy
+            try:
+                done = await self._follow_once(Path(self._config.follow), done)
+            except Exception as error:
+                _logger.warning("%s: trying again to roll its policy in", self._config.follow, exc_info=error)
             await asyncio.sleep(self._config.follow_every_s)
+
+    async def _follow_once(self, run: Path, done: PolicyFiles | None) -> PolicyFiles | None:
+        """Roll in the newest policy unless it is `done` or served; return the policy that is done by then."""
+        policy = await asyncio.to_thread(_find, run)
+        if policy is None or policy == done:
+            return done
+        if done is None and self._serves(policy.place):
+            return policy
+        try:
+            await self._to_its_end(self._roll_in_turn(str(policy.place)))
+        except UserError as error:
+            if not policy.place.exists():
+                return done  # deleted by the run while it was copied: there is a newer one
+            self.last_fault = str(error)
+            self.outcomes["turned_away"] += 1
+            _logger.warning("%s is not rolled in: %s", policy.place, error)
+        return policy
 
     def replica_ids(self) -> set[str]:
         """Return the replicas that reported lately."""
@@ -172,6 +184,17 @@ class RollingUpdate:
             "turned_away": self.outcomes["turned_away"],
             "last_fault": scrub(self.last_fault) or None,
         }
+
+    async def _to_its_end(self, roll: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Return what a roll returns; it ends even if its caller is cancelled, since replicas may have loaded."""
+        task = asyncio.create_task(roll)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _roll_in_turn(self, folder: str) -> dict[str, Any]:
+        async with self._rolling:
+            return await self._roll(folder)
 
     async def _roll(self, folder: str) -> dict[str, Any]:
         started, before = time.monotonic(), self.current

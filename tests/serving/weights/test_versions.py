@@ -260,6 +260,53 @@ def test_replicas_when_one_cannot_load_go_back(tmp_path):
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
+def test_roll_when_its_caller_is_cancelled_ends_and_is_remembered(tmp_path):
+    make_policy(tmp_path / "run", "sft-final")
+    second = make_policy(tmp_path / "run", "contrastive-000001")
+
+    async def scene():
+        roll = make_roll(tmp_path)
+        fleet = Fleet(roll, "ab")
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.005):
+                await roll.change(str(second))
+        with pytest.raises(Busy):
+            await roll.change(str(second))
+        while roll.state()["rolling_in"] or set(fleet.versions.values()) != {2}:
+            await asyncio.sleep(0.01)
+        assert roll.current.version == 2 and roll.state()["rolled_in"] == 1
+        fleet.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+    assert make_roll(tmp_path).current.version == 2
+
+
+def test_following_when_a_replica_dies_over_a_copy_tries_again(tmp_path):
+    make_policy(tmp_path / "run", "sft-final")
+
+    async def scene():
+        roll = make_roll(tmp_path, follow=str(tmp_path / "run"), follow_every_s=0.01)
+        prepare, failures = roll._prepare, [RuntimeError("the replica died")]
+
+        async def prepare_at_second_attempt(*arguments):
+            if failures:
+                raise failures.pop()
+            return await prepare(*arguments)
+
+        roll._prepare = prepare_at_second_attempt
+        following = asyncio.create_task(roll.follow())
+        await asyncio.sleep(0.05)
+        make_policy(tmp_path / "run", "contrastive-000001")
+        while roll.current.version != 2:
+            assert not following.done()
+            await asyncio.sleep(0.01)
+        assert not failures and roll.state()["turned_away"] == 0
+        following.cancel()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
 def test_checkpoint_when_its_run_deletes_it_is_served_on_and_new_weights_are_rolled_in(served, other, tmp_path):
     run, store = other.parents[2], tmp_path / "store"
     start = run / "checkpoints" / "contrastive-000001" / "policy"
