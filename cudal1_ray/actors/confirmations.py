@@ -53,14 +53,18 @@ class Confirmations:
 
     def may(self, work_id: str, member: int, members: Collection[int]) -> bool:
         """Return whether `member` may measure this candidate: not if it already did, or if its hardware differs from
-        the first measurement's, unless no other of `members` is left.
+        the first measurement's, unless no other of `members` is left. Where none of that hardware is left, the
+        candidate begins anew: no member could confirm what it measured there.
         """
         measured = self._measured.get(work_id)
         if not measured:
             return True
         hardware = measured[0][1].hardware
         same = {peer for peer in members if self._hardware.get(peer, hardware) == hardware}
-        return member in (same - {peer for peer, _ in measured} or same or members)
+        if not same:
+            del self._measured[work_id]
+            return True
+        return member in (same - {peer for peer, _ in measured} or same)
 
     def settle(self, work_id: str, member: int, verdict: Verdict, best_speedup: float) -> Verdict | None:
         """Return the verdict that stands, or None when a member that `may` has to measure it once more."""

@@ -84,6 +84,16 @@ def test_confirmation_when_a_gpu_is_of_another_type_is_none():
     assert checks.may("b", 7, [0, 1, 7]) and not checks.may("b", 0, [0, 1, 7])  # a replacement, of unknown type
 
 
+def test_candidate_when_the_first_device_type_is_gone_is_measured_anew():
+    checks = Confirmations(GPUS, members=3)
+    for member in (1, 2):
+        assert checks.settle("other", member, measured(2.0, "A100"), 0.0).accepted
+    assert checks.settle("a", 0, measured(9.0), 0.0) is None
+    assert checks.may("a", 1, [1, 2]) and checks.settle("a", 1, measured(9.0, "A100"), 0.0) is None
+    assert [checks.may("a", member, [1, 2]) for member in (1, 2)] == [False, True]
+    assert checks.settle("a", 2, measured(9.1, "A100"), 0.0).remeasured == (9.0, 9.1)
+
+
 def test_members_when_there_is_no_other_device_confirm_by_themselves():
     assert config_of_members(GPUS, 1) is GPUS and not Confirmations(GPUS, 1).active
     assert config_of_members(EvaluationConfig(), 4).timing.remeasure_above == 3.0  # CPU evaluators of one machine
