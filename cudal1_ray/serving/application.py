@@ -14,7 +14,10 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve import Application
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ReplicaState
 
 from cudal1_ray.actors.causes import last_exception
@@ -59,6 +62,8 @@ QUIET = {"log_level": "WARNING", "enable_access_log": False}
 EVALUATIONS_PER_REPLICA = 16
 # Seconds that an earlier server has to leave the folder of jobs.
 CLAIM_S = 60.0
+# Seconds that a deployment has for an answer where `drain_timeout_s` is over or shorter.
+LEAST_ANSWER_S = 1.0
 FOR_EVER_S = 1e9
 
 
@@ -198,22 +203,44 @@ def start(config: ServingConfig) -> JobStore | None:
 
 
 def stop(config: ServingConfig, report: Callable[[str], None] = lambda line: None) -> bool:
-    """Stop admitting requests, wait for those under way, then stop; return whether all of them ended by themselves."""
+    """Stop admitting requests, wait for those under way, then stop; return whether all of them ended by themselves.
+
+    A server whose endpoint does not answer within `drain_timeout_s` is stopped nevertheless.
+    """
+    try:
+        finished = _drain(config, report)
+    except (TimeoutError, RayError, RayServeException):
+        report("the endpoint does not answer; stopping without it")
+        finished = False
+    with _worker_logs_silenced():
+        serve.delete(config.name)
+        if not serve.status().applications:  # a shared cluster may serve others'
+            serve.shutdown()
+    return finished
+
+
+def _drain(config: ServingConfig, report: Callable[[str], None]) -> bool:
+    """Stop admitting requests and wait for those under way; return whether all of them ended in time.
+
+    Raises:
+        TimeoutError, RayError, RayServeException: a deployment does not answer.
+    """
+    deadline = time.monotonic() + config.drain_timeout_s
+
+    def ask(handle: DeploymentHandle, method: str) -> Any:
+        return getattr(handle, method).remote().result(timeout_s=max(deadline - time.monotonic(), LEAST_ANSWER_S))
+
     coordinator = serve.get_deployment_handle("endpoint" if listens(config) else "coordinator", config.name)
-    coordinator.drain.remote().result()
+    ask(coordinator, "drain")
     if _runs("job_queue", config.name):
-        serve.get_deployment_handle("job_queue", config.name).drain.remote().result()  # jobs wait on disk
-    deadline, left, reported = time.monotonic() + config.drain_timeout_s, coordinator.under_way.remote().result(), -1
+        ask(serve.get_deployment_handle("job_queue", config.name), "drain")  # jobs wait on disk
+    left, reported = ask(coordinator, "under_way"), -1
     while left and time.monotonic() < deadline:
         if left != reported:
             report(f"draining: {counted(left, 'request')} under way")
             reported = left
         time.sleep(0.1)
-        left = coordinator.under_way.remote().result()
-    with _worker_logs_silenced():
-        serve.delete(config.name)
-        if not serve.status().applications:  # a shared cluster may serve others'
-            serve.shutdown()
+        left = ask(coordinator, "under_way")
     return not left
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from ray.exceptions import RayActorError
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import DeploymentUnavailableError
 
 from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.errors import UserError
+from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.serving import application as serving_application
-from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.application import PRIVATE_RAY, application, endpoint_options, listens
 from cudal1_ray.serving.coordinator import Coordinator
 from cudal1_ray.serving.metrics import RequestMetrics, WeightMetrics, merged
@@ -130,6 +134,28 @@ def test_server_when_its_jobs_cannot_be_worked_on_does_not_start(policy, tmp_pat
     config.evaluation.against = "cuda_graph"
     with pytest.raises(UserError, match="evaluation.against"):
         serving_application.start(config)
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RayActorError(), DeploymentUnavailableError(DeploymentID("a"))])
+def test_server_when_its_endpoint_is_down_is_stopped_nevertheless(error, monkeypatch):
+    class Response:
+        def result(self, timeout_s=None):
+            assert timeout_s is not None and timeout_s <= 5.0, "waits for ever"
+            raise error
+
+    class Handle:
+        def __getattr__(self, name):
+            return SimpleNamespace(remote=Response)
+
+    config, deleted, lines = ServingConfig(drain_timeout_s=5.0), [], []
+    served = SimpleNamespace(
+        get_deployment_handle=lambda *_: Handle(),
+        delete=deleted.append,
+        status=lambda: SimpleNamespace(applications={"another": ...}),
+    )
+    monkeypatch.setattr(serving_application, "serve", served)
+    assert serving_application.stop(config, lines.append) is False
+    assert deleted == [config.name] and lines == ["the endpoint does not answer; stopping without it"]
 
 
 def test_ray_settings_when_ray_is_private_reach_no_other_process(monkeypatch):
