@@ -81,7 +81,8 @@ class AccessMiddleware:
             elif scope["type"] == "websocket":  # there are none here
                 await send({"type": "websocket.close", "code": 1008})
             return
-        answer = _ResponseWriter(send, body_to_come=scope.get("method") not in SAFE_METHODS)
+        resumable = scope["path"].endswith("/events")
+        answer = _ResponseWriter(send, body_to_come=scope.get("method") not in SAFE_METHODS, resumable=resumable)
         started, lease, key_name = time.monotonic(), 0, ""
         try:
             if fault := header_fault(scope, keyless=not self._config.keys_file):
@@ -141,12 +142,16 @@ class AccessMiddleware:
 class _ResponseWriter:
     """The way out. Errors are held back until they are whole, and scrubbed; everything else passes at once.
 
+    Args:
+        resumable: a client that is cut off asks for the rest, so its stream may end early without an error.
+
     Attributes:
         body_to_come: what is refused while its body is still on the way ends the connection: the rest is not read.
     """
 
-    def __init__(self, send: Send, body_to_come: bool):
-        self._send = send
+    def __init__(self, send: Send, body_to_come: bool, resumable: bool):
+        self._send, self._resumable = send, resumable
+        self._is_event_stream = False
         self.body_to_come = body_to_come
         self._held: dict[str, Any] | None = None  # the start of an error
         self._body = b""
@@ -168,6 +173,8 @@ class _ResponseWriter:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             raw_headers = message.get("headers", [])
+            kind = next((value for name, value in raw_headers if name.lower() == b"content-type"), b"")
+            self._is_event_stream = kind.startswith(b"text/event-stream")
             chosen = {name.lower() for name, _ in raw_headers if name.lower() in OWN_CHOICE}
             ours = [(name, value) for name, value in HEADERS if name not in chosen]
             replaced = {name for name, _ in ours}
@@ -186,13 +193,24 @@ class _ResponseWriter:
     async def refuse(self, status: int, message: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         """Answer with an error of our own, in OpenAI's form; break off an answer that is under way already."""
         if self.status and self._held is None:
-            await self.finish()
+            await self._break_off(error_body(status, message))
             return
         self.status, self._held = status, {"type": "http.response.start", "status": status}
         ends = [(b"connection", b"close")] if self.body_to_come else []
         self._held["headers"] = [(b"content-type", b"application/json"), *HEADERS, *ends, *(headers or [])]
         self._body = error_body(status, message)
         await self._send_held()
+
+    async def _break_off(self, error: bytes) -> None:
+        """End an answer under way so that clients see that it is not whole: by an event with the error, as vLLM does,
+        or without an end, upon which the HTTP server closes the connection.
+        """
+        if self._resumable:
+            await self.finish()
+        elif not self.ended:
+            self.ended = True
+            if self._is_event_stream:
+                await self._send({"type": "http.response.body", "body": b"data: " + error + b"\n\n"})
 
     async def finish(self) -> None:
         """End an answer that its maker left open."""
