@@ -14,6 +14,8 @@ from cudal1_ray.integrations.evaluators import server_root
 # Attempts to reach a server again that was there before.
 PATIENCE = 120
 PAUSE_S = 1.0
+# Statuses of a server, or of a proxy before it, that is busy or being restarted.
+AWAY = (429, 502, 503, 504)
 
 
 def optimize_there(settings: dict[str, Any], server: str, key: str, progress: JobProgress) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def _follow(http: Any, job: dict[str, Any], server: str, progress: JobProgress) 
             for event in _events(http, job["id"], last, server):
                 last, failures = event["number"], 0
                 progress(event)
-            job = _accepted(http.get(f"/v1/optimize/{job['id']}"), server)
+            job = _from_server_in_place(http.get(f"/v1/optimize/{job['id']}"), server)
         except httpx.TransportError:
             failures += 1
             if failures > PATIENCE:
@@ -63,10 +65,19 @@ def _events(http: Any, job_id: str, last: int, server: str) -> Iterator[dict[str
     with http.stream("GET", f"/v1/optimize/{job_id}/events", headers=headers, timeout=None) as stream:
         if stream.status_code != 200:
             stream.read()
-            _accepted(stream, server)
+            _from_server_in_place(stream, server)
         for line in stream.iter_lines():
             if line.startswith("data: "):
                 yield json.loads(line[len("data: ") :])
+
+
+def _from_server_in_place(answer: Any, server: str) -> dict[str, Any]:
+    """Return an answer's body; raise TransportError where the server is away for a moment."""
+    import httpx
+
+    if answer.status_code in AWAY:
+        raise httpx.TransportError(f"it answers {answer.status_code}")
+    return _accepted(answer, server)
 
 
 def _accepted(answer: Any, server: str) -> dict[str, Any]:

@@ -164,6 +164,30 @@ def test_optimize_when_the_stream_breaks_follows_it_from_where_it_was(command, s
     assert capsys.readouterr().out.count("round 1/1") == 1
 
 
+def test_job_when_its_server_is_away_for_a_moment_is_followed_on(monkeypatch):
+    import httpx
+
+    import cudal1_ray.commands.optimize_server as there
+
+    monkeypatch.setattr(there, "PAUSE_S", 0.0)
+    away, numbers = [429, 502, 503, 504, 503], []
+
+    def answer(request):
+        if away and (not request.url.path.endswith("/events") or len(away) > 2):
+            return httpx.Response(away.pop(), html="<h1>a proxy</h1>")
+        if request.url.path.endswith("/events"):
+            return httpx.Response(200, text='data: {"number": 1}\n\n')
+        return httpx.Response(200, json={"status": "finished"})
+
+    job = {"id": "a", "status": "running"}
+    with httpx.Client(transport=httpx.MockTransport(answer), base_url="http://server") as http:
+        assert there._follow(http, job, "", lambda event: numbers.append(event["number"])) == {"status": "finished"}
+        assert not away and 1 in numbers
+        away[:] = [503] * (there.PATIENCE + 3)
+        with pytest.raises(httpx.TransportError, match="503"):
+            there._follow(http, job, "", lambda event: None)
+
+
 def test_optimize_when_on_a_terminal_prints_a_bar_and_takes_no_text_for_markup(command, server, tmp_path):
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200, highlight=False)
