@@ -9,7 +9,7 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cudal1_ray.rollout import vllm_adapters
@@ -42,7 +42,7 @@ class _RequestLabel:
 
     request_id: str
     index: int
-    policy_version: int
+    policy_version: int = 0  # known once vLLM has the request
 
 
 class VllmEngine(PausableEngine):
@@ -107,7 +107,7 @@ class VllmEngine(PausableEngine):
                     detokenize=bool(sampling.stop),
                     logprobs=0,
                 )
-                label = _RequestLabel(request.request_id, index, self.policy_version)
+                label = _RequestLabel(request.request_id, index)
                 work.append((label, request.prompt_token_ids, params))
         for request_label, output in self._run(work):
             result = output.outputs[0]
@@ -203,6 +203,8 @@ class VllmEngine(PausableEngine):
                     self._engine.add_request(
                         request_id, TokensPrompt(prompt_token_ids=list(token_ids)), params, **self._lora
                     )
+                    if isinstance(label, _RequestLabel):
+                        label = replace(label, policy_version=self.policy_version)
                     labels[request_id], self._mailboxes[request_id] = label, mailbox
             while labels:
                 with self._step_allowed() as allowed:

@@ -209,6 +209,27 @@ class EngineCases:
             expected = torch.cat((old, new))
             torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
 
+    def test_completion_when_begun_during_an_update_names_the_new_version(self, engine, first_model, monkeypatch):
+        version, put_in_place = engine.policy_version, engine._replace_weights
+        loading, may_end, results = threading.Event(), threading.Event(), []
+
+        def replace_slowly(weights):
+            loading.set()
+            may_end.wait(60)
+            put_in_place(weights)
+
+        monkeypatch.setattr(engine, "_replace_weights", replace_slowly)
+        update = threading.Thread(target=engine.load_weights, args=(weights_of(first_model), version + 1))
+        update.start()
+        assert loading.wait(60)
+        generation = threading.Thread(target=lambda: results.extend(engine.generate(REQUESTS[:1], GREEDY)))
+        generation.start()
+        generation.join(0.3)
+        may_end.set()
+        for thread in (update, generation):
+            thread.join(60)
+        assert [(c.policy_version, c.segments) for c in results] == [(version + 1, ())]
+
     def test_load_weights_when_there_are_none_is_a_mistake_and_no_failure(self, engine):
         with pytest.raises(ValueError, match="no weights"):
             engine.load_weights({}, 3)
