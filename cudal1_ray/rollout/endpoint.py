@@ -42,8 +42,8 @@ class PolicyEndpointConfig:
     concurrency: int = bounded(8, least=1)
 
     def require_server(self, section: str = "policy") -> None:
-        """Raise UserError naming what is not given of the server: its address, or the model's name."""
-        if not self.url.startswith(("http://", "https://")):
+        """Raise UserError naming what is wrong with the server's address, or the model's missing name."""
+        if not _is_address(self.url):
             raise UserError(f"{section}.url={self.url!r}: give the server's address, such as http://localhost:8000/v1")
         if not self.model:
             raise UserError(f"{section}.model is empty: give the model's name as {self.url} knows it")
@@ -72,6 +72,8 @@ class EndpointClient:
         self._key = os.environ.get(config.key_env, "").strip() if config.key_env else ""
         if config.key_env and not self._key:
             raise UserError(f"{section}.key_env={config.key_env}: this environment variable is not set")
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise UserError(f"{section}.key_env={config.key_env}: what this environment variable holds is no key")
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         # A key goes to the server it was meant for, and to no other that this one names.
         self._client = httpx.AsyncClient(headers=headers, timeout=config.timeout_s, follow_redirects=False)
@@ -141,6 +143,16 @@ class EndpointClient:
 def rough_tokens(text: str) -> int:
     """Return an upper estimate of a text's tokens without a tokenizer: code has 3 to 4 characters a token."""
     return -(-len(text) // 3)
+
+
+def _is_address(url: str) -> bool:
+    """Return whether a URL names an HTTP server: a host that can be looked up and a port there is."""
+    try:
+        parsed = httpx.URL(url)
+        parsed.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError):
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 0) <= 65535
 
 
 def _seconds(text: str) -> float:

@@ -122,6 +122,10 @@ def test_server_when_it_is_not_there_is_named():
     ("fields", "words"),
     [
         ({"url": "localhost:8000"}, "policy.url='localhost:8000'"),
+        *(
+            ({"url": f"http://{host}/v1", "model": "m"}, r"policy\.url='http://.*give the server's address")
+            for host in ("localhost:abc", "localhost:99999", "[::1", "☃.local", "a" * 300, "")
+        ),
         ({"url": "http://x", "model": ""}, "policy.model is empty"),
         ({"url": "http://x", "model": "m", "key_env": "NOT_SET_ANYWHERE"}, "policy.key_env=NOT_SET_ANYWHERE"),
     ],
@@ -129,3 +133,16 @@ def test_server_when_it_is_not_there_is_named():
 def test_endpoint_policy_setting_when_it_cannot_work_is_named(fields, words):
     with pytest.raises(UserError, match=words):
         EndpointClient(PolicyEndpointConfig(**fields))
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "a\nb"])
+def test_key_when_no_header_can_hold_it_is_refused_without_naming_it(key, monkeypatch):
+    monkeypatch.setenv("MY_KEY", key)
+    with pytest.raises(UserError, match="policy.key_env=MY_KEY: .* is no key") as refusal:
+        EndpointClient(PolicyEndpointConfig(url="http://x/v1", model="m", key_env="MY_KEY"))
+    assert key not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000/v1", "https://[::1]/v1", "http://bücher.example/v1"])
+def test_address_when_it_names_a_server_is_taken(url):
+    PolicyEndpointConfig(url=url, model="m").require_server()
