@@ -88,7 +88,7 @@ def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:
     path = next((value[len(KEYS) :] for value in reversed(overrides) if value.startswith(KEYS)), "")
     if not path:
         raise UserError(f"security.keys_file: missing; name the file that holds the keys, {KEYS}FILE")
-    keys = KeyFile(path)
+    keys = KeyFile(Path(path).expanduser())
     if revoke_key:
         keys.revoke(revoke_key)
         print(f"{revoke_key}: revoked; a running server refuses it from now on")
@@ -96,5 +96,5 @@ def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:
     if keys.path.exists():
         keys.names()  # a damaged file is not overwritten
     key = keys.add(add_key)
-    print(f"{key}\nIt is shown only now: {path} holds its hash.")
+    print(f"{key}\nIt is shown only now: {keys.path} holds its hash.")
     return 0

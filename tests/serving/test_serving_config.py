@@ -114,3 +114,12 @@ def test_policy_when_it_is_none_is_named(tmp_path, run):
 def test_start_line_when_up_names_the_api_and_the_page(host, site):
     line = start_line(ServingConfig(ServedPolicyConfig(name="demo"), host=host, port=9000))
     assert line.startswith(f"demo answers at {site}/v1,") and f"its page is {site}/ " in line
+
+
+def test_keys_file_when_below_the_home_folder_is_that_of_the_server(tmp_path, monkeypatch):
+    from cudal1_ray.commands.serve import serve
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert serve(["security.keys_file=~/keys.json"], add_key="alice") == 0
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["keys.json"]
