@@ -21,6 +21,7 @@ ROUTES = (
     "/v1/completions",
     "/v1/chat/completions",
     "/v1/optimize",
+    "/v1/evaluate",
     "/v1/weights",
     "/healthz",
     "/health",

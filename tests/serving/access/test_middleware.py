@@ -202,10 +202,10 @@ def test_health_when_asked_for_without_a_key_is_open_and_nothing_else(tmp_path):
 
 def test_requests_when_counted_are_counted_by_route():
     guarded = Guarded(answering(201))
-    for path in ("/v1/completions", "/v1/optimize/abc/events", "/wp-admin", "/v1/completionsx"):
+    for path in ("/v1/completions", "/v1/optimize/abc/events", "/v1/evaluate", "/wp-admin", "/v1/completionsx"):
         guarded.post(path)
     page = guarded.metrics.page()[0].decode()
-    for route, count in (("/v1/completions", 1), ("/v1/optimize", 1), ("other", 2)):
+    for route, count in (("/v1/completions", 1), ("/v1/optimize", 1), ("/v1/evaluate", 1), ("other", 2)):
         assert f'cudal1_requests_total{{route="{route}",status="201"}} {count}.0' in page
     assert "wp-admin" not in page
 
