@@ -93,8 +93,6 @@ def _change_keys(overrides: list[str], add_key: str, revoke_key: str) -> int:
         keys.revoke(revoke_key)
         print(f"{revoke_key}: revoked; a running server refuses it from now on")
         return 0
-    if keys.path.exists():
-        keys.names()  # a damaged file is not overwritten
     key = keys.add(add_key)
     print(f"{key}\nIt is shown only now: {keys.path} holds its hash.")
     return 0

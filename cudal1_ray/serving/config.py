@@ -250,11 +250,8 @@ def check_serving_config(config: ServingConfig) -> None:
             raise UserError(f"optimize.baselines has {name!r}: choose of {', '.join(BASELINES)}")
     if (run := config.optimize.known_run) and not all((Path(run) / part).exists() for part in KNOWN_PARTS):
         raise UserError(f"optimize.known_run={run}: no run's folder (it holds {' and '.join(KNOWN_PARTS)})")
-    if not 0 <= config.replicas.min <= config.replicas.max or config.replicas.max < 1:
-        raise UserError(
-            f"replicas.min={config.replicas.min}, replicas.max={config.replicas.max}: "
-            "min must be 0 or more, max at least 1 and not below min"
-        )
+    if config.replicas.min > config.replicas.max:
+        raise UserError(f"replicas.min={config.replicas.min}: must not be above replicas.max={config.replicas.max}")
     if config.replicas.target_ongoing_requests > config.replicas.max_ongoing_requests:
         raise UserError(
             f"replicas.target_ongoing_requests={config.replicas.target_ongoing_requests:g}: must not be above "

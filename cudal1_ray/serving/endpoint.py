@@ -117,8 +117,6 @@ class EndpointDeployment:
                     await self._change_weights(weights)
                 if self._engine.barrier.broken:
                     return
-            except asyncio.CancelledError:
-                raise
             except Exception:  # the coordinator is being replaced
                 _logger.debug("the coordinator does not answer", exc_info=True)
                 await asyncio.sleep(1.0)

@@ -26,7 +26,14 @@ class ServedPolicy:
 
 
 def newest_policy(run: Path) -> Path | None:
-    """Return the model folder that a run finished last, or None while there is none.
+    """Return the model folder that a run finished last, or None while there is none."""
+    newest = newest_policy_files(run)
+    return newest[1] if newest else None
+
+
+def newest_policy_files(run: Path) -> tuple[int, Path] | None:
+    """Return the model folder that a run finished last and before it the time of its files, nanoseconds since 1970: a
+    run that begins again under the same name writes another policy to the same folder.
 
     A checkpoint is complete or absent, and counts when it holds a policy: the last of each stage does, all of them
     where the run has `checkpoint.export_policy=true`.
@@ -37,7 +44,7 @@ def newest_policy(run: Path) -> Path | None:
             policies.append(((place / "config.json").stat().st_mtime_ns, place))
         except OSError:  # not a model, or deleted by the run since it was listed
             continue
-    return max(policies)[1] if policies else None
+    return max(policies, default=None)
 
 
 def find_policy(path: str) -> ServedPolicy:

@@ -185,8 +185,3 @@ class ErrorForm(BaseModel):
     """OpenAI's form of an error."""
 
     error: _Error
-
-
-def error_schema() -> dict[str, Any]:
-    """Return the JSON schema of every error, by itself."""
-    return ErrorForm.model_json_schema(ref_template="#/components/schemas/{model}")

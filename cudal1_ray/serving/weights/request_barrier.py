@@ -10,12 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from cudal1_ray.serving.access.middleware import error_body
+from cudal1_ray.serving.access.middleware import App, Send, error_body
+from cudal1_ray.serving.access.request_checks import Receive
 from cudal1_ray.serving.weights.versions import Weights
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 # Routes of the engine, which wait while weights are replaced.
 GENERATING = ("/v1/completions", "/v1/chat/completions")
 HEADER = b"x-policy-version"
@@ -32,12 +30,13 @@ class RequestBarrier:
         weights: those that a request let in now is answered with.
         under_way: requests that are in.
         updating: it is closed for a new version.
+        broken: why the engine is of no use; empty while it is.
     """
 
     def __init__(self, weights: Weights):
         self.weights = weights
         self.under_way = 0
-        self._broken = ""
+        self.broken = ""
         self._open = asyncio.Event()
         self._open.set()
         self._empty = asyncio.Event()
@@ -46,11 +45,6 @@ class RequestBarrier:
     @property
     def updating(self) -> bool:
         return not self._open.is_set()
-
-    @property
-    def broken(self) -> str:
-        """Return why the engine is of no use; empty while it is."""
-        return self._broken
 
     @asynccontextmanager
     async def passed(self) -> AsyncIterator[Weights]:
@@ -61,8 +55,8 @@ class RequestBarrier:
         """
         while not self._open.is_set():  # it may have closed again before this task had its turn
             await self._open.wait()
-        if self._broken:
-            raise BarrierBroken(self._broken)
+        if self.broken:
+            raise BarrierBroken(self.broken)
         self.under_way += 1
         self._empty.clear()
         try:
@@ -72,14 +66,11 @@ class RequestBarrier:
             if not self.under_way:
                 self._empty.set()
 
-    async def change(self, weights: Weights, load: Callable[[Weights], Awaitable[None]], patience_s: float) -> bool:
+    async def change(self, weights: Weights, load: Callable[[Weights], Awaitable[None]], patience_s: float) -> None:
         """Close, wait until the requests inside have left, load, and open under the new version.
 
         Args:
             patience_s: seconds after which requests still inside go on with the new weights.
-
-        Returns:
-            Whether every request had left.
 
         Raises:
             what `load` raises: the barrier is broken then, since half-replaced weights are neither version.
@@ -91,12 +82,10 @@ class RequestBarrier:
                     await self._empty.wait()
             except TimeoutError:
                 pass
-            left = not self.under_way
             await load(weights)
             self.weights = weights
-            return left
         except BaseException as error:
-            self._broken = f"weights {weights.version} could not be loaded: {error}"
+            self.broken = f"weights {weights.version} could not be loaded: {error}"
             raise
         finally:
             self._open.set()

@@ -16,7 +16,7 @@ from typing import Any
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving.access.scrubbing import scrub
 from cudal1_ray.serving.config import WeightsConfig
-from cudal1_ray.serving.served_policy import newest_policy, run_of
+from cudal1_ray.serving.served_policy import newest_policy_files, run_of
 from cudal1_ray.serving.weights.versions import (
     Weights,
     allowed_folder,
@@ -48,14 +48,6 @@ class Replica:
     version: int
     last_contact: float
     loading: bool = False
-
-
-@dataclass(frozen=True)
-class PolicyFiles:
-    """A policy in a run; a run that begins again under the same name writes another one."""
-
-    place: Path
-    modified_ns: int
 
 
 class RollingUpdate:
@@ -142,7 +134,7 @@ class RollingUpdate:
 
     async def follow(self) -> None:
         """Roll in every policy that the followed run finishes, for ever; try again after unexpected errors."""
-        done: PolicyFiles | None = None
+        done: tuple[int, Path] | None = None
         while True:
             try:
                 done = await self._follow_once(Path(self._config.follow), done)
@@ -150,21 +142,22 @@ class RollingUpdate:
                 _logger.warning("%s: trying again to roll its policy in", self._config.follow, exc_info=error)
             await asyncio.sleep(self._config.follow_every_s)
 
-    async def _follow_once(self, run: Path, done: PolicyFiles | None) -> PolicyFiles | None:
+    async def _follow_once(self, run: Path, done: tuple[int, Path] | None) -> tuple[int, Path] | None:
         """Roll in the newest policy unless it is `done` or served; return the policy that is done by then."""
-        policy = await asyncio.to_thread(_find, run)
+        policy = await asyncio.to_thread(newest_policy_files, run)
         if policy is None or policy == done:
             return done
-        if done is None and self._serves(policy.place):
+        _, place = policy
+        if done is None and self._serves(place):
             return policy
         try:
-            await self._to_its_end(self._roll_in_turn(str(policy.place)))
+            await self._to_its_end(self._roll_in_turn(str(place)))
         except UserError as error:
-            if not policy.place.exists():
+            if not place.exists():
                 return done  # deleted by the run while it was copied: there is a newer one
             self.last_fault = str(error)
             self.outcomes["turned_away"] += 1
-            _logger.warning("%s is not rolled in: %s", policy.place, error)
+            _logger.warning("%s is not rolled in: %s", place, error)
         return policy
 
     def replica_ids(self) -> set[str]:
@@ -251,11 +244,3 @@ class RollingUpdate:
         weights = link_files(self._start, self._store, 1)
         remember_current(self._store, self._server_id, weights)
         return weights
-
-
-def _find(run: Path) -> PolicyFiles | None:
-    place = newest_policy(run)
-    try:
-        return PolicyFiles(place, (place / "config.json").stat().st_mtime_ns) if place else None
-    except OSError:  # deleted since it was listed
-        return None
