@@ -60,8 +60,6 @@ def check_placement(cluster: ClusterConfig, rollout: RolloutConfig, evaluation: 
     """
     for name in ROLES:
         role: RoleConfig = getattr(cluster, name)
-        if role.count < 1:
-            raise UserError(f"cluster.{name}.count={role.count}: must be at least 1")
         for key in ("num_cpus", "num_gpus"):
             if 0 < (amount := getattr(role, key)) < _LEAST_SHARE:
                 raise UserError(f"cluster.{name}.{key}={amount:g}: must be 0, or at least {_LEAST_SHARE:g}")

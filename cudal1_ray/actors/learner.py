@@ -233,9 +233,6 @@ class LearnerGroup:
         """Write the policy as a Hugging Face folder, which vLLM and transformers load."""
         self._all("save_policy", str(folder.resolve()))
 
-    def pids(self) -> list[int]:
-        return self._get([rank.pid.remote() for rank in self._ranks])
-
     def stop(self) -> None:
         for rank in self._ranks:
             ray.kill(rank)
