@@ -44,7 +44,7 @@ class FleetMember:
         """Tidy up, before the actor is killed: for members with processes or files of their own."""
 
     def pid(self) -> int:
-        """Return the process id on its node: fault tests kill it, `cudal1 train` prints it on a hang."""
+        """Return the process id on its node; tests of faults kill it."""
         return os.getpid()
 
 

@@ -27,7 +27,7 @@ class WeightUpdateError(EngineUnusable):
 class RolloutEngine(Protocol):
     """An inference engine whose weights can be replaced while it lives.
 
-    Every method raises `EngineUnusable` once the engine is closed or poisoned.
+    `generate`, `score`, `abort`, `load_weights` and `pause` raise `EngineUnusable` once it is closed or poisoned.
     """
 
     policy_version: int

@@ -56,7 +56,7 @@ class ReplicasConfig:
     target_ongoing_requests: float = bounded(64.0, least=1)  # requests at once, per replica, that autoscaling aims at
     upscale_delay_s: float = 10.0  # how long there must be more of them before a replica is added
     downscale_delay_s: float = 300.0  # how long there must be fewer before one goes; it ends its requests first
-    # Requests at once that a replica takes; further ones wait in the proxy.
+    # Requests at once that a replica takes from the proxy, where further ones wait; no limit without a proxy.
     max_ongoing_requests: int = bounded(512, least=1)
     num_cpus: float = 1.0  # logical CPUs that Ray sets aside for each
     num_gpus: float = 0.0  # GPUs that Ray sets aside for each

@@ -237,7 +237,7 @@ class JobQueue:
         try:
             self._store.save(job)
             self._emit(job, {"type": status, "result": job.result, "error": job.error})
-        except OSError:  # waiting clients get the event all the same; after a restart the job goes on
+        except OSError:  # streams end without the event, and `get` has the status; after a restart the job goes on
             _logger.exception("job %s cannot be written", job.job_id)
         self._events.pop(job.job_id, None)
         self._wake(job.job_id)
