@@ -111,7 +111,6 @@ class Learner:
         self._temperature = 1.0
         self._step = 0  # optimiser steps of this stage
         self._skipped_in_a_row = 0
-        self.counters = {"optimiser_steps": 0, "trained_tokens": 0}
         _log.info("rank %d of %d: %s", rank, world_size, ", ".join(self.describe().values()))
 
     def describe(self) -> dict[str, str]:
@@ -276,7 +275,7 @@ class Learner:
         """Write all that a learner of the same shape needs to go on as if nothing had happened."""
         stage = {"schedule": asdict(self._schedule), "temperature": self._temperature, "step": self._step}
         reference = self._reference.state() if self._reference else None
-        state = {"stage": stage, "counters": self.counters, "reference": reference}
+        state = {"stage": stage, "reference": reference}
         learner_state.save(self._engine, Path(folder), self.rank, self.world_size, state, self._generator)
 
     def load_checkpoint(self, folder: str | Path, weights: bool = True) -> None:
@@ -296,7 +295,7 @@ class Learner:
             return
         stage = state["stage"]
         self._schedule, self._temperature = LearningRateSchedule(**stage["schedule"]), stage["temperature"]
-        self._step, self.counters = stage["step"], state["counters"]
+        self._step = stage["step"]
         saved, shape = state["reference"], state["shape"]
         sharded = self.config.zero_stage == 3  # a rank then holds its shards alone, of the reference too
         same_share = shape["world_size"] == self.world_size and (shape["zero_stage"] == 3) == sharded
@@ -364,7 +363,6 @@ class Learner:
             return
         self._skipped_in_a_row = 0
         self._step += 1
-        self.counters["optimiser_steps"] += 1
         sums.step(norm, rate)
 
     def _score(
@@ -398,6 +396,5 @@ class Learner:
         self, metrics: dict[str, float], sequences: Sequence[TrainingSequence], started: float
     ) -> dict[str, float]:
         tokens = sum(len(s) for s in sequences) * 1.0
-        self.counters["trained_tokens"] += int(tokens)
         rate = tokens / max(time.perf_counter() - started, 1e-9)
         return {"optimiser_steps": 0.0, **metrics, "learner_tokens": tokens, "learner_tokens_per_s": rate}
