@@ -216,10 +216,14 @@ def make_policy(run: Path, name: str) -> Path:
     return folder
 
 
-def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp_path):
+@pytest.fixture
+def second(tmp_path) -> Path:
+    """Return the policy that a run finished after the one that is served."""
     make_policy(tmp_path / "run", "sft-final")
-    second = make_policy(tmp_path / "run", "contrastive-000001")
+    return make_policy(tmp_path / "run", "contrastive-000001")
 
+
+def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp_path, second):
     async def scene():
         roll = make_roll(tmp_path)
         fleet = Fleet(roll, "abc")
@@ -243,10 +247,7 @@ def test_replicas_when_weights_come_load_one_after_the_other_and_remember_it(tmp
     assert make_roll(tmp_path, server_id="b").current.version == 1  # another start of the server is not bound by it
 
 
-def test_replicas_when_one_cannot_load_go_back(tmp_path):
-    make_policy(tmp_path / "run", "sft-final")
-    second = make_policy(tmp_path / "run", "contrastive-000001")
-
+def test_replicas_when_one_cannot_load_go_back(tmp_path, second):
     async def scene():
         roll = make_roll(tmp_path)
         fleet = Fleet(roll, "abc")
@@ -261,10 +262,7 @@ def test_replicas_when_one_cannot_load_go_back(tmp_path):
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
-def test_roll_when_its_caller_is_cancelled_ends_and_is_remembered(tmp_path):
-    make_policy(tmp_path / "run", "sft-final")
-    second = make_policy(tmp_path / "run", "contrastive-000001")
-
+def test_roll_when_its_caller_is_cancelled_ends_and_is_remembered(tmp_path, second):
     async def scene():
         roll = make_roll(tmp_path)
         fleet = Fleet(roll, "ab")
