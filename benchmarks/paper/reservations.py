@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.paper.arms import ARMS
-from cudal1_ray.config import Config, to_dict
+from cudal1_ray.config import STAGES, Config, to_dict
 from cudal1_ray.training.continuation import HOW_LONG, changes
 
 # Share of the samples by which a run may miss the budget: whole rounds of stage 2 come no nearer.
@@ -91,18 +91,27 @@ def _budget(settings: Mapping[str, Any]) -> int:
 
 
 def _settings(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the runs whose settings differ from the first run's in more than their arms do, or from another seed's."""
+    """Yield the runs whose settings differ in more than their arms do: from the first run's, from another's of the same
+    stage, or from another seed's. A run's settings of later stages have no effect on it.
+    """
     defaults: dict[str, Any] = to_dict(Config())
-    first: dict[str, dict[str, Any]] = {}  # by arm; that of all runs has an empty name
+    first: dict[str, tuple[str, dict[str, Any]]] = {}  # by stage and by arm; that of all runs has an empty name
     for arm, seed, record in _runs(result):
         differing: dict[str, None] = {}
-        for name in ("", arm):
-            for change in changes(first.setdefault(name, record["settings"]), record["settings"], defaults):
-                is_expected = change.key in ("seed", "name", *HOW_LONG) or (not name and _is_of_an_arm(change.key))
-                if not change.allowed and not is_expected:
+        for name in ("", ARMS[arm].stage, arm):
+            other, settings = first.setdefault(name, (arm, record["settings"]))
+            for change in changes(settings, record["settings"], defaults):
+                is_expected = change.key in ("seed", "name", *HOW_LONG) or (name != arm and _is_of_an_arm(change.key))
+                if not change.allowed and not is_expected and _uses(arm, change.key) and _uses(other, change.key):
                     differing[str(change)] = None
         if differing:
             yield f"{_name(arm, seed)}, has other settings than the table: {', '.join(differing)}."
+
+
+def _uses(arm: str, key: str) -> bool:
+    """Return whether an arm's run, or what it starts from, depends on a setting: none of a later stage."""
+    section = key.partition(".")[0]
+    return section not in STAGES[STAGES.index(ARMS[arm].stage) + 1 if ARMS[arm].stage else 0 :]
 
 
 def _is_of_an_arm(key: str) -> bool:

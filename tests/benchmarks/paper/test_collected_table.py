@@ -283,6 +283,25 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("run", "key", "value", "is_named"),
+    [
+        ("seed-1-stage1", "warmup_steps", 7, False),  # a later stage's, which no other run of the table has so
+        ("seed-1-grpo", "warmup_steps", 7, True),
+        ("seed-1-bucket", "warmup_steps", 7, True),
+        ("seed-1-grpo", "learning_rate", 0.0, False),  # an arm's
+    ],
+)
+def test_reservations_when_a_setting_differs_name_the_runs_that_depend_on_it(tmp_path, run, key, value, is_named):
+    runs = write_table(tmp_path, {"stage1": 1.0, "grpo": 1.0, "bucket": 1.0}, (1,))
+    file = runs / run / "config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["contrastive"][key] = value
+    file.write_text(yaml.safe_dump(settings))
+    text = "\n".join(reservations.reservations(collect.collect([runs])))
+    assert (f"contrastive.{key} was" in text) == is_named
+
+
 @pytest.mark.parametrize("control", sorted(CONTROLS))
 def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_with_its_control(tmp_path, control):
     runs = write_table(tmp_path, {"stage1": 1.0, "bucket": 0.5}, (1,))
