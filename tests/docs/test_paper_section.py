@@ -56,8 +56,9 @@ def test_section_when_arms_are_missing_has_the_others_and_the_curves(docs, resul
     assert docs.paper_table.drawn_from(docs.paper_table.curves()) == "arms/2026-11-02-h100-abcdef0.json"
 
 
-def test_front_page_when_the_base_model_is_not_assessed_shows_nothing_of_the_table(docs, result, tmp_path):
-    write_result(result, collect([write_table(tmp_path / "part", {"stage1": 1.0, "bucket": 2.0}, (1,))]), {})
+@pytest.mark.parametrize("gains", [{"base": 1.0, "stage1": 1.0}, {"bucket": 2.0}], ids=["no-last", "no-earlier"])
+def test_front_page_when_one_side_is_not_assessed_shows_nothing_of_the_table(docs, result, tmp_path, gains):
+    write_result(result, collect([write_table(tmp_path / "part", gains, (1,))]), {})
     text = docs.front_table("results/")
     assert "[arms," not in text and "learning-curves" not in text
 
