@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import yaml
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -23,7 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cudal1_ray.actors.config import ClusterConfig
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.exemplars.config import ExemplarsConfig
 from cudal1_ray.learning.config import AlgorithmConfig, LearnerConfig, PolicyConfig
@@ -32,7 +33,7 @@ from cudal1_ray.problems.config import ProblemsConfig
 from cudal1_ray.prompting.config import PromptingConfig
 from cudal1_ray.rewards.config import RewardsConfig
 from cudal1_ray.rollout.config import RolloutConfig, check_rollout_config
-from cudal1_ray.settings import Key, bounded, check_values, find_keys
+from cudal1_ray.settings import Key, Section, bounded, check_values, find_keys
 from cudal1_ray.settings.composition import compose_settings, find_files
 from cudal1_ray.settings.origins import find_origins
 from cudal1_ray.settings.overrides import SWEEP_ADVICE, Overrides, grammar_advice
@@ -50,6 +51,8 @@ from cudal1_ray.training.config import (
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -241,6 +244,58 @@ def to_yaml(config: Any) -> str:
 def to_dict(config: Any) -> dict[str, Any]:
     """Return a configuration as plain values, an enumeration's member as its name."""
     return dataclasses.asdict(config, dict_factory=_with_enum_names)
+
+
+def read_settings(run: Path, *needed: str) -> dict[str, Any]:
+    """Return the settings in a run's config.yaml. An older run lacks what is newer, and may have what is gone by now.
+
+    Args:
+        needed: sections, and keys outside of sections, that the caller does not do without.
+
+    Raises:
+        UserError: naming the file that is missing or holds no settings, or what of it is missing or no section.
+    """
+    file = run / "config.yaml"
+    if not file.is_file():
+        raise UserError(f"{run}: no run is there (no config.yaml)")
+    try:
+        settings = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read as YAML ({first_line(error)}); {_RESTORE}") from None
+    if not settings or not isinstance(settings, dict):
+        raise UserError(f"{file}: holds no settings; {_RESTORE}")
+    for path in (path for path, entry in find_keys(Config).items() if isinstance(entry, Section)):
+        values: Any = settings
+        for name in filter(None, path.split(".")):
+            values = values.get(name, {})
+        if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+            raise UserError(f"{file}: {path or 'its top level'}: must hold settings, `key: value`; {_RESTORE}")
+    for name in needed:
+        if name not in settings:
+            raise UserError(f"{file}: {name}: missing; {_RESTORE}")
+    return settings
+
+
+_RESTORE = "restore it, the run's own command with --cfg prints the whole file"
+
+
+def with_settings(section: T, values: dict[str, Any], place: str) -> T:
+    """Return a section with those of `values` whose keys it has.
+
+    Args:
+        place: where the values are from, for the message.
+
+    Raises:
+        UserError: naming the place and the key whose value is of another type.
+    """
+    names = {field.name for field in dataclasses.fields(section)}  # type: ignore[arg-type]
+    try:
+        merged = OmegaConf.merge(
+            OmegaConf.structured(section), {key: value for key, value in values.items() if key in names}
+        )
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{place}.{error.full_key}: {first_line(error)}; restore it") from None
 
 
 def _with_enum_names(items: list[tuple[str, Any]]) -> dict[str, Any]:

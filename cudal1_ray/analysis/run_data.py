@@ -209,17 +209,14 @@ def _read_json_object(path: Path, notes: list[str]) -> dict[str, Any]:
 def _read_config(path: Path, notes: list[str]) -> tuple[str, dict[str, Any]]:
     if not path.is_file():
         return "", {}
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
+    from cudal1_ray.config import read_settings
 
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        config = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    except (YAMLError, OmegaConfBaseException, ValueError) as error:
-        notes.append(f"{path.name} is not readable as a configuration ({type(error).__name__}).")
-        config = {}
-    return text, config if isinstance(config, dict) else {}
+        return text, read_settings(path.parent)
+    except UserError as error:
+        notes.append(f"{path.name} is not readable as a configuration ({error}).")
+        return text, {}
 
 
 def _merge_steps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,10 +6,10 @@ import signal
 import threading
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from cudal1_ray.config import read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.serving.access.keys import KeyFile
@@ -76,8 +76,8 @@ def start_line(config: ServingConfig) -> str:
 def follows(run: Path) -> str:
     """Return what following a run amounts to: it exports its policy at every checkpoint only where configured so."""
     try:
-        exports = (yaml.safe_load((run / "config.yaml").read_text()) or {})["checkpoint"]["export_policy"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        exports = read_settings(run).get("checkpoint", {}).get("export_policy")
+    except UserError:
         exports = False
     if exports:
         return f"follows {run}: the policy of every checkpoint is rolled in"

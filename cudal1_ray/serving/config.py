@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
-from cudal1_ray.config import all_presets, compose_config, composed_files, config_dir
+from cudal1_ray.config import all_presets, compose_config, composed_files, config_dir, with_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import BASELINES
 from cudal1_ray.evaluation.config import EvaluationConfig
@@ -306,10 +305,12 @@ def _local(host: str) -> bool:
 
 
 def _take_over(settings: dict[str, Any], config: ServingConfig, explicit: set[str]) -> None:
-    """Fill in what a run's own configuration has, key by key, where the command line does not."""
+    """Fill in what a run's own configuration has, key by key, where the command line does not.
+
+    Raises:
+        UserError: naming the key whose value is of another type.
+    """
     for section, values in settings.items():
-        target = getattr(config, section)
-        names = {f.name for f in dataclasses.fields(target)}
-        for key, value in values.items():
-            if key in names and not {section, f"{section}.{key}"} & explicit:
-                setattr(target, key, value)
+        rest = {key: value for key, value in values.items() if not {section, f"{section}.{key}"} & explicit}
+        place = f"policy={config.policy.path}: config.yaml of its run: {section}"
+        setattr(config, section, with_settings(getattr(config, section), rest, place))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from cudal1_ray.config import read_settings
 from cudal1_ray.errors import UserError
 
 # Latest stage first: a run is served as the best policy it has finished.
@@ -96,16 +95,12 @@ def run_of(folder: Path) -> Path | None:
 
 
 def _run_settings(run: Path) -> dict[str, dict[str, Any]]:
-    file = run / "config.yaml"
-    if not file.is_file():
+    if not (run / "config.yaml").is_file():
         return {}
-    try:
-        settings = yaml.safe_load(file.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{file}: cannot be read ({error}); restore it, or point at the model folder") from None
+    settings = read_settings(run, "prompting", "policy")
     return {
-        "prompting": settings.get("prompting") or {},
-        "exemplars": settings.get("exemplars") or {},
-        "policy": {key: value for key, value in (settings.get("policy") or {}).items() if key in CHAT},
-        "rollout": {key: value for key, value in (settings.get("rollout") or {}).items() if key == "max_model_len"},
+        "prompting": settings["prompting"],
+        "exemplars": settings.get("exemplars", {}),
+        "policy": {key: value for key, value in settings["policy"].items() if key in CHAT},
+        "rollout": {key: value for key, value in settings.get("rollout", {}).items() if key == "max_model_len"},
     }

@@ -96,7 +96,7 @@ class Change:
     @property
     def allowed(self) -> bool:
         if self.key in HOW_LONG:
-            return self.now > self.was
+            return isinstance(self.was, int) and self.now > self.was
         return is_how_it_is_run(self.key)
 
     def __str__(self) -> str:

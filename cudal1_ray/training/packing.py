@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudal1_ray.config import read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.checkpoints import CheckpointStore
@@ -72,8 +73,7 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
     if not 0 < limit_mib < math.inf:
         raise UserError(f"--limit-mib {limit_mib:g}: must be above 0")
     run, limit = RunFolder(folder), int(limit_mib * MIB)
-    if not (folder / "config.yaml").is_file():
-        raise UserError(f"{folder}: no run is there (no config.yaml)")
+    read_settings(folder)
     if split_mib is not None and not 2 * HEADER_BYTES < split_mib * MIB < math.inf:
         raise UserError(f"--split-mib {split_mib:g}: must be above {2 * HEADER_BYTES / MIB:g}")
     piece = limit if split_mib is None else int(split_mib * MIB)
@@ -129,8 +129,8 @@ def parts_of(run: RunFolder) -> list[Part]:
     top = [path for path in run.path.iterdir() if not path.name.startswith(".") and path.name not in FOLDERS]
     parts = [Part("settings, metrics, verdicts and exemplars", _files(top), needed=True)]
     store = CheckpointStore(run.checkpoints, keep=1)
-    latest, policy_kind = store.latest(), run.settings()["policy"]["kind"]
-    policy = Part("the initial policy", _files([run.policy]), needed=policy_kind == "scratch")
+    latest, policy_settings = store.latest(), read_settings(run.path, "policy")["policy"]
+    policy = Part("the initial policy", _files([run.policy]), needed=policy_settings.get("kind") == "scratch")
     if policy.needed:
         parts.append(policy)
     if latest is None:

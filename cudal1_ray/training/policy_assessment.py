@@ -16,8 +16,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides
-from cudal1_ray.errors import UserError
+from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides, read_settings
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import buffers_of
 from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
@@ -50,13 +50,11 @@ def read_config(run: Path, overrides: list[str]) -> Config:
     Raises:
         UserError: there is none, or a key or value is wrong.
     """
-    file = run / "config.yaml"
-    if not file.is_file():
-        raise UserError(f"{run}: no run is there (no config.yaml)")
+    recorded = read_settings(run, "problems", "policy")
     try:
-        settings = OmegaConf.merge(OmegaConf.structured(Config), RunFolder(run).settings())
+        settings = OmegaConf.merge(OmegaConf.structured(Config), recorded)
     except OmegaConfBaseException as error:
-        raise UserError(f"{file}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{run / 'config.yaml'}: {error.full_key}: {first_line(error)}") from None
     for override in overrides:
         group, _, value = override.partition("=")
         if group in all_presets() and not value.startswith("{"):

@@ -7,12 +7,9 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from cudal1_ray.analysis import describe_environment
-from cudal1_ray.config import STAGES, Config, to_dict, to_yaml
+from cudal1_ray.config import STAGES, Config, read_settings, to_dict, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import claim_file, write_atomically
 from cudal1_ray.problems import Problem
@@ -38,21 +35,6 @@ class RunFolder:
         self.policy = path / "policy"
         self.adapter = path / "adapter"
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings in config.yaml.
-
-        Raises:
-            UserError: the file holds none.
-        """
-        file = self.path / "config.yaml"
-        try:
-            settings = yaml.safe_load(file.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{file}: cannot be read as YAML ({str(error).splitlines()[0]})") from None
-        if not settings or not isinstance(settings, dict):
-            raise UserError(f"{file}: holds no settings; restore it, or delete {self.path} to begin anew")
-        return settings
-
     @classmethod
     def of(cls, config: Config) -> RunFolder:
         """Return where a configuration has its run, whether or not one is there."""
@@ -74,7 +56,7 @@ class RunFolder:
         changed: list[continuation.Change] = []
         if file.exists():
             check_free_space(run.path, config.checkpoint.min_free_mib)
-            changed = continuation.changes(run.settings(), to_dict(config), to_dict(Config()))
+            changed = continuation.changes(read_settings(run.path), to_dict(config), to_dict(Config()))
             run._check_changes(changed)
         try:
             run.rollouts.mkdir(parents=True, exist_ok=True)

@@ -251,11 +251,13 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     assert "half.parquet" in page.text and "not readable as a configuration" in page.text
 
 
-def test_config_when_an_interpolation_is_not_closed_is_noted_as_unreadable(tmp_path):
-    (tmp_path / "config.yaml").write_text("a: ${b\n")
+@pytest.mark.parametrize("text", ["", "- a", "a: [", "policy: 3", "1: a\nb: 2"])
+def test_config_when_it_holds_no_settings_is_noted_as_unreadable(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
     run = read_run(tmp_path)
-    assert run.config == {} and run.config_text == "a: ${b\n"
-    assert run.notes == ["config.yaml is not readable as a configuration (GrammarParseError)."]
+    assert run.config == {} and run.config_text == text
+    assert [note.partition(" (")[0] for note in run.notes] == ["config.yaml is not readable as a configuration"]
+    write_report(tmp_path)
 
 
 def test_references_when_read_come_from_the_prompts(complete):

@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from cudal1_ray.cli import main
-from cudal1_ray.commands.serve import start_line
+from cudal1_ray.commands.serve import follows, start_line
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import load_serving_config
@@ -33,6 +33,23 @@ def test_run_when_served_has_the_settings_it_was_trained_with(run):
     assert config.rollout.max_model_len == 600
     overridden = load_serving_config([f"policy={run}", "prompting.style=compact", "policy.name=other"])
     assert (overridden.prompting.style, overridden.policy.name) == ("compact", "other")
+
+
+def test_setting_of_a_run_when_it_is_of_another_type_is_named(run):
+    settings = yaml.safe_load((run / "config.yaml").read_text()) | {"rollout": {"max_model_len": "long"}}
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    with pytest.raises(UserError, match=r"mine: config.yaml of its run: rollout.max_model_len: .*'long'"):
+        load_serving_config([f"policy={run}"])
+    assert load_serving_config([f"policy={run}", "rollout.max_model_len=700"]).rollout.max_model_len == 700
+
+
+@pytest.mark.parametrize(
+    ("content", "followed"),
+    [(b"\xff", "last policy of each"), (b"checkpoint: {export_policy: true}", "policy of every checkpoint")],
+)
+def test_run_when_followed_with_any_configuration_is_named_with_what_is_rolled_in(run, content, followed):
+    (run / "config.yaml").write_bytes(content)
+    assert f"follows {run}: the {followed}" in follows(run)
 
 
 def test_gpu_when_a_preset_wants_one_and_none_is_here_is_named_before_anything_starts(run, tmp_path, capsys):

@@ -136,6 +136,16 @@ def test_setting_when_corrected_before_a_finished_step_is_taken(tmp_path):
     assert yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["layers"] == 2
 
 
+def test_run_when_its_length_was_no_number_is_refused(tmp_path):
+    run = RunFolder.open(load_config([f"runs_dir={tmp_path}"]))
+    settings = yaml.safe_load((run.path / "config.yaml").read_text())
+    settings["contrastive"]["steps"] = "many"
+    (run.path / "config.yaml").write_text(yaml.safe_dump(settings))
+    run.metrics.write_text('{"stage": "sft", "step": 1}\n')
+    with pytest.raises(UserError, match="contrastive.steps was 'many'"):
+        RunFolder.open(load_config([f"runs_dir={tmp_path}"]))
+
+
 def test_run_when_older_than_a_setting_is_continued_at_its_default_only(tmp_path):
     base = [f"runs_dir={tmp_path}", "name=r"]
     run = RunFolder.open(load_config(base))

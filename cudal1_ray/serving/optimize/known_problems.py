@@ -5,12 +5,11 @@ The run's folder is only ever read.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import yaml
 
+from cudal1_ray.config import read_settings, with_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
 from cudal1_ray.exemplars.hardware_buffers import buffers_of
@@ -71,14 +70,11 @@ class KnownProblems:
 
 def _sources(run: Path) -> dict[str, str]:
     """Return the problem ids of a run by the normalised source of each problem."""
-    file = run / "config.yaml"
     try:
-        settings = (yaml.safe_load(file.read_text()) or {}).get("problems") or {}
-        names = {field.name for field in fields(ProblemsConfig)}
-        config = ProblemsConfig(**{key: value for key, value in settings.items() if key in names})
-    except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
-        why = " ".join(str(error).split())
-        raise UserError(f"optimize.known_run: {file} cannot be read ({why}); restore it") from None
+        settings = read_settings(run, "problems")["problems"]
+        config = with_settings(ProblemsConfig(), settings, f"{run / 'config.yaml'}: problems")
+    except UserError as error:
+        raise UserError(f"optimize.known_run: {error}") from None
     if config.path and not Path(config.path).exists():  # relative to where the run was started: beside runs/
         config.path = str(run.parent.parent / config.path)
     try:

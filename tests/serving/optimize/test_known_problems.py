@@ -74,6 +74,7 @@ def test_known_problems_when_there_is_no_run_are_none_and_a_broken_one_is_named(
     (run / "config.yaml").write_text("problems: {source: folder, path: nowhere}")
     with pytest.raises(UserError, match="known_run.*nowhere"):
         KnownProblems(str(run), 4, ExemplarsConfig())
-    (run / "config.yaml").write_text("[1")
-    with pytest.raises(UserError, match="known_run.*restore"):
-        KnownProblems(str(run), 4, ExemplarsConfig())
+    for damaged in ("[1", "name: demo", "problems: {levels: all}"):
+        (run / "config.yaml").write_text(damaged)
+        with pytest.raises(UserError, match="known_run.*restore"):
+            KnownProblems(str(run), 4, ExemplarsConfig())

@@ -41,7 +41,7 @@ def run(tmp_path):
     (policy / "config.json").write_text("{}")
     (policy / "model.safetensors").write_bytes(b"")
     prompting = PromptingConfig(style="full", max_prompt_tokens=3000, related_from=str(tmp_path / "kernels.parquet"))
-    settings = {"prompting": asdict(prompting), "rollout": {"max_model_len": 4700}}
+    settings = {"policy": {}, "prompting": asdict(prompting), "rollout": {"max_model_len": 4700}}
     (folder.path / "config.yaml").write_text(yaml.safe_dump(settings))
     folder.record_problems(PROBLEMS)
     return folder
