@@ -222,7 +222,7 @@ def check_config(config: Config) -> None:
     """
     load_plugins(config.plugins)
     stages_of(config)
-    if not _FOLDER_NAME.fullmatch(config.name) or len(config.name.encode()) > _LONGEST_NAME:
+    if not is_run_name(config.name):
         raise UserError(f"name={config.name!r:.80}: must be a plain folder name, of at most {_LONGEST_NAME} bytes")
     check_values(config)
     sections = [getattr(config, name) for name in config.__dataclass_fields__]
@@ -234,6 +234,11 @@ def check_config(config: Config) -> None:
     config.evaluation.timing.require_time()
     if config.contrastive.temperature <= 0:
         raise UserError(f"contrastive.temperature={config.contrastive.temperature}: must be above 0 to explore")
+
+
+def is_run_name(name: str) -> bool:
+    """Return whether a run may have this name: that of a folder, not hidden, with room for a suffix."""
+    return bool(_FOLDER_NAME.fullmatch(name)) and len(name.encode()) <= _LONGEST_NAME
 
 
 def to_yaml(config: Any) -> str:

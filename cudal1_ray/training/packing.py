@@ -16,13 +16,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudal1_ray.config import read_settings
+from cudal1_ray.config import is_run_name, read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing, replacing_folder
 from cudal1_ray.training.checkpoints import CheckpointStore
 from cudal1_ray.training.run_folder import RunFolder
 
 FORMAT = 1
+# Keys of a piece's header, and the types of their values.
+HEADER = {"cudal1_pack": int, "run": str, "piece": int, "of": int, "archive": str, "sha256": str}
 # What the header of a piece begins with.
 _BEGINNING = b'{"cudal1_pack": '
 # Bytes that a header line is shorter than.
@@ -167,9 +169,11 @@ def unpack(paths: Sequence[Path], target: Path | None = None) -> Path:
         The run's folder.
 
     Raises:
-        UserError: a piece is missing or damaged (it is named), or the folder is there already.
+        UserError: a piece is missing or damaged (it is named), the run's name is none, or the folder is there already.
     """
     header, archive = _join(_pieces(paths))
+    if target is None and not is_run_name(header["run"]):
+        raise UserError(f"{paths[0]}: run={header['run']!r:.80}: no name of a folder in runs/; give a folder with --to")
     target = target or Path("runs") / header["run"]
     if target.exists():
         raise UserError(f"{target}: is there already; give another folder with --to, or delete it")
@@ -263,12 +267,14 @@ def _join(files: Sequence[Path]) -> tuple[dict, bytes]:
         line, _, chunk = file.read_bytes().partition(b"\n")
         try:
             header = json.loads(line[:HEADER_BYTES])
-            number, count, _ = header["piece"], header["of"], header["cudal1_pack"]
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+            if header["cudal1_pack"] == FORMAT and any(type(header[key]) is not kind for key, kind in HEADER.items()):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{file}: no piece of a packed run, or its first line is damaged") from None
         if header["cudal1_pack"] != FORMAT:
             theirs = header["cudal1_pack"]
             raise UserError(f"{file}: packed by another version (format {theirs}, this one reads {FORMAT})")
+        number, count = header["piece"], header["of"]
         if hashlib.sha256(chunk).hexdigest() != header["sha256"]:
             raise UserError(f"{file}: piece {number} of {count} is damaged (its SHA-256 differs); copy it again")
         first = first or header

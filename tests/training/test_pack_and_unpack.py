@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -123,6 +124,26 @@ def test_pieces_when_split_keep_their_limit_and_a_damaged_or_missing_one_is_name
     unpack([tmp_path / "out"], tmp_path / "there")
     with pytest.raises(UserError, match="is there already"):
         unpack([tmp_path / "out"], tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        *(({key: value}, "no piece of a packed run") for key in ("run", "of", "piece") for value in (None, [1])),
+        *(({key: None}, "no piece of a packed run") for key in ("archive", "sha256", "cudal1_pack")),
+        *(({"run": name}, "give a folder with --to") for name in ("", "../run", "/run", "a\0b", ".run", "a" * 300)),
+    ],
+)
+def test_unpack_when_the_header_is_damaged_or_leads_elsewhere_is_refused(run, tmp_path, monkeypatch, changes, named):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    pack(run.path, tmp_path / "run.pack", limit_mib=0.5)
+    header, _, archive = (tmp_path / "run.pack").read_bytes().partition(b"\n")
+    header = {key: value for key, value in (json.loads(header) | changes).items() if value is not None}
+    (tmp_path / "run.pack").write_bytes(json.dumps(header).encode() + b"\n" + archive)
+    with pytest.raises(UserError, match=f"run.pack: .*{named}"):
+        unpack([tmp_path / "run.pack"])
+    assert not list((tmp_path / "there").iterdir())
 
 
 def test_pack_commands_when_run_print_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
