@@ -19,7 +19,7 @@ def pack_run(run: str, out: str | None, limit_mib: float, split_mib: float | Non
     from cudal1_ray.training.packing import pack
 
     folder = Path(run)
-    packed = pack(folder, Path(out) if out else Path(f"{folder.name}.pack"), limit_mib, split_mib)
+    packed = pack(folder, Path(out) if out else Path(f"{folder.resolve().name}.pack"), limit_mib, split_mib)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for name, size in packed.inside.items():
         console.print(f"  {size / MIB:8.2f} MiB  {name}")

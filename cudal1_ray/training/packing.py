@@ -87,7 +87,7 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
             continue
     else:
         raise UserError(f"{folder}: files went away meanwhile, {ATTEMPTS} times; pack it when it does not run")
-    files = _write_pieces(archive, folder.name, out, None if split_mib is None else piece)
+    files = _write_pieces(archive, folder.resolve().name, out, None if split_mib is None else piece)
     return Packed(files, sum(file.stat().st_size for file in files), inside, left_out)
 
 

@@ -146,6 +146,13 @@ def test_unpack_when_the_header_is_damaged_or_leads_elsewhere_is_refused(run, tm
     assert not list((tmp_path / "there").iterdir())
 
 
+def test_run_when_packed_as_the_current_folder_keeps_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(run.path)
+    assert main(["pack", ".", "--limit-mib", "0.5"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert unpack([run.path / "run.pack"]) == Path("runs/run")
+
+
 def test_pack_commands_when_run_print_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["pack", str(run.path), "--limit-mib", "0.5"]) == 0
