@@ -27,6 +27,7 @@ from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.reservations import hardware
 from benchmarks.paper.table import FIGURE_HEADINGS, LEGEND, kinds, table_rows
 from cudal1_ray.analysis.tables import markdown_lines
+from cudal1_ray.config import read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.training.checkpoints import CheckpointStore
@@ -185,9 +186,7 @@ def arm_run(run: Path, arm: str | None) -> ArmRun:
     Raises:
         UserError: there is no run, or its folder names no arm.
     """
-    if not (run / "config.yaml").is_file():
-        raise UserError(f"{run}: no run is there (no config.yaml)")
-    seed = yaml.safe_load((run / "config.yaml").read_text())["seed"]
+    seed = read_settings(run, "seed")["seed"]
     names = [name for name, of in ARMS.items() if of.stage and run.name == run_name(name, seed)]
     if arm is None and not names:
         raise UserError(f"{run}: the folder names no arm; give --arm, one of {', '.join(TRAINED)}")

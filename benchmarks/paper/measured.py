@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 import pyarrow.parquet as pq
-import yaml
 
 from benchmarks.paper.arms import ARMS, run_name
 from benchmarks.paper.records import read_arms
@@ -21,6 +20,7 @@ from cudal1_ray.analysis.changes import changes_over_steps
 from cudal1_ray.analysis.run_data import degenerate_problems, is_void
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.techniques import find_techniques
+from cudal1_ray.config import read_settings
 from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
@@ -102,7 +102,7 @@ def measure(run: ArmRun) -> dict[str, Any]:
     rows, control = _assessment_rows(run)
     counted = [row for row in rollouts if not is_void(row)]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run.folder / "problems.jsonl")}
-    settings = yaml.safe_load((run.folder / "config.yaml").read_text())
+    settings = read_settings(run.folder, "sft")
     exemplars = _exemplars(run.folder)
     assessed = partial(_assessed, learnt=kernels_of(settings["sft"]["corpus"]), exemplars=exemplars)
     return {

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from cudal1_ray.config import read_settings
 from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.files import read_json_lines, write_atomically
 
@@ -34,7 +33,7 @@ def is_done(run: Path, arm: str) -> bool:
 
 def recorded_rules(run: Path) -> dict[str, str]:
     """Return the rules that a run's candidates were evaluated under, by name; empty for a run older than rules."""
-    return dict(yaml.safe_load((run / "config.yaml").read_text())["evaluation"].get("rules", {}))
+    return dict(read_settings(run, "evaluation")["evaluation"].get("rules", {}))
 
 
 def rule_settings(rules: Mapping[str, str]) -> list[str]:

@@ -29,7 +29,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
 from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS
@@ -38,7 +37,7 @@ from benchmarks.paper.records import recorded_rules, rule_settings
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.commands.arguments import add_later_arguments
-from cudal1_ray.config import load_config
+from cudal1_ray.config import load_config, read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines, replacing, write_atomically
@@ -115,7 +114,7 @@ def _candidates(run: Path, stage: str, kernels: Mapping[str, Sequence[str]]) -> 
     """
     rules = recorded_rules(run)
     any_kernel = rules.get("own_kernel") == "any"
-    sizes = yaml.safe_load((run / "config.yaml").read_text())["problems"]["sizes"]
+    sizes = read_settings(run, "problems")["problems"]["sizes"]
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run / "problems.jsonl")}
     devices = {row["key"]: row["verdict"].get("hardware", "") for row in read_json_lines(run / "verdicts.jsonl")}
     rows = []

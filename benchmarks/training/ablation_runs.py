@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import yaml
 from rich.console import Console
 
 from benchmarks.common.results import current_commit
-from cudal1_ray.config import load_config, to_dict
+from cudal1_ray.config import load_config, read_settings, to_dict
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import WITHHELD
@@ -208,7 +207,7 @@ def adopt_base(source: Path, target: Path, seed: int, overrides: list[str]) -> N
     if missing:
         raise UserError(f"{source}: has no finished and assessed {' and '.join(missing)} to start from")
     ours = to_dict(load_config([f"seed={seed}", *overrides]))
-    theirs = yaml.safe_load((source / "config.yaml").read_text())
+    theirs = read_settings(source)
     for section in _BASE_SECTIONS:
         if difference := _difference(theirs.get(section), ours[section], section):
             raise UserError(

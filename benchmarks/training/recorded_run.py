@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import yaml
 
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.analysis.statistics import geometric_mean
+from cudal1_ray.config import read_settings
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.learning.advantages import group_centred
 from cudal1_ray.training.policy_assessment import FILE as POLICIES
@@ -195,7 +195,7 @@ def main() -> None:
     write_result(
         out,
         record(arguments.run),
-        yaml.safe_load((arguments.run / "config.yaml").read_text()),
+        read_settings(arguments.run),
         commit=arguments.commit or out.stem.rpartition("-")[2],
         command=arguments.command,
         environment=json.loads((arguments.run / "environment.json").read_text()),
