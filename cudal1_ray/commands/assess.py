@@ -54,6 +54,7 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
     from cudal1_ray.problems.select import fixed_problems
     from cudal1_ray.training.policy_assessment import (
         find_policy,
+        identity_of,
         is_assessed,
         left_out_problems,
         questions_of,
@@ -82,8 +83,8 @@ def assess_policies(run: str, request: AssessmentRequest, overrides: list[str], 
         console.print(note, highlight=False, markup=False)
     work = {}
     for name, beginning in beginnings.items():
-        version = beginning.policy_version
-        open_questions = [q for q in questions if not is_assessed(folder, name, version, q, chosen, count)]
+        identity = identity_of(beginning)
+        open_questions = [q for q in questions if not is_assessed(folder, name, identity, q, chosen, count)]
         if open_questions:
             work[name] = (beginning, open_questions)
     if work:
@@ -102,7 +103,7 @@ def _sample(
 ) -> None:
     from cudal1_ray.actors.placement import connect
     from cudal1_ray.learning.adapter_files import with_adapter_shape
-    from cudal1_ray.training.policy_assessment import ask
+    from cudal1_ray.training.policy_assessment import ask, identity_of
     from cudal1_ray.training.preflight import check_gpus
     from cudal1_ray.training.preparation import prepare_run
     from cudal1_ray.training.progress import Progress
@@ -124,7 +125,7 @@ def _sample(
             with open_session(of_policy, folder, problems, stage, progress, assessed=beginning) as session:
                 if any(question.exemplars for question in questions):
                     session.settle_hardware()
-                for question, rows in ask(session, name, questions):
+                for question, rows in ask(session, name, identity_of(beginning), questions):
                     right = sum(row["speedup"] > 0 for row in rows)
                     progress.note(f"{name}, {question.split}: {right} of {len(rows)} right")
 

@@ -104,9 +104,21 @@ def take_policy(session: Session, beginning: Beginning) -> None:
     session.ensure_published()
 
 
-def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tuple[Question, list[dict[str, Any]]]]:
+def identity_of(beginning: Beginning) -> dict[str, Any]:
+    """Return what the rows of a policy hold beside its name, which other weights may have by now: a stage that was
+    prolonged ends with another policy of the same name, and so does a folder that is written again.
+    """
+    return {"policy_version": beginning.policy_version, "weights": beginning.weights}
+
+
+def ask(
+    session: Session, policy: str, identity: dict[str, Any], questions: list[Question]
+) -> Iterator[tuple[Question, list[dict[str, Any]]]]:
     """Sample `assessment.samples_per_problem` answers to each question, for `assessment.problems` of its split or all;
     yield the rows as they are kept.
+
+    Args:
+        identity: that of `identity_of`.
     """
     table = JsonLines(session.run.path / FILE)
     settings = asdict(session.config.prompting)
@@ -120,13 +132,11 @@ def ask(session: Session, policy: str, questions: list[Question]) -> Iterator[tu
         how = "with_exemplars" if question.exemplars else "without_exemplars"
         label = f"asked/{policy.replace('/', '-')}/{question.split}/{how}"
         session.progress.role("assessment", f"{policy}, {question.split} problems, {how.replace('_', ' ')}")
-        samples = sample(session, splits[question.split], question.exemplars, label)
+        # Completions that a killed assessment left are used again: they must be of these weights.
+        label_of_weights = "/".join(filter(None, (label, identity["weights"][:8])))
+        samples = sample(session, splits[question.split], question.exemplars, label_of_weights)
         keep_samples(session, label.replace("/", "-"), samples)
-        fields = {
-            "policy": policy,
-            "policy_version": session.state.policy_version,
-            "exemplars": question.exemplars,
-        }
+        fields = {"policy": policy, **identity, "exemplars": question.exemplars}
         rows = [{**fields, **row} for row in sample_rows(session, policy, samples)]
         table.keep([row for row in table if not _answers(row, policy, question)] + rows)
         session.batches.in_flight.keep([])
@@ -159,17 +169,23 @@ def left_out_problems(run: RunFolder, config: Config) -> set[str]:
 
 
 def is_assessed(
-    run: RunFolder, policy: str, version: int, question: Question, problems: list[Problem], samples: int
+    run: RunFolder,
+    policy: str,
+    identity: dict[str, Any],
+    question: Question,
+    problems: list[Problem],
+    samples: int,
 ) -> bool:
     """Return whether all of the problems have as many samples of the policy as are wanted.
 
     Args:
-        version: the policy's: a stage that was prolonged ends with another policy of the same name. Rows without one
-            are older than that field, and count.
+        identity: that of `identity_of`. Rows without one of its fields are older than the field, and count.
     """
     counts = {problem.problem_id: 0 for problem in problems if problem.split == question.split}
     for row in read_json_lines(run.path / FILE):
-        of_policy = _answers(row, policy, question) and row.get("policy_version", version) == version
+        of_policy = _answers(row, policy, question) and all(
+            row.get(key, value) == value for key, value in identity.items()
+        )
         if of_policy and row["problem_id"] in counts:
             counts[row["problem_id"]] += 1
     return bool(counts) and min(counts.values()) >= samples

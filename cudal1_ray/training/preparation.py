@@ -53,6 +53,13 @@ class Beginning:
         """Return the version of the policy that is taken from here: 0 where it is no checkpoint's."""
         return read_state(self.checkpoint).policy_version if self.checkpoint is not None else 0
 
+    @property
+    def weights(self) -> str:
+        """Return a hash of the files that the weights are taken from; empty for the policy as it was prepared."""
+        if self.adapter is not None:
+            return policy_fingerprint(self.adapter)
+        return policy_fingerprint(self.checkpoint.learner, "**/*.pt") if self.checkpoint is not None else ""
+
 
 def settle_adapter(config: Config) -> None:
     """Set the policy's rank and alpha to those of the adapter that the run starts from, where it gives no rank.
@@ -291,10 +298,10 @@ def _another_policy(config: Config, run: RunFolder) -> UserError:
     )
 
 
-def policy_fingerprint(folder: Path) -> str:
+def policy_fingerprint(folder: Path, pattern: str = "*.safetensors") -> str:
     """Return a hash over sizes and both ends of the files that hold a policy's weights."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(folder.glob(pattern)):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with open(path, "rb") as file:

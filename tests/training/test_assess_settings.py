@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,11 +20,14 @@ from cudal1_ray.training.policy_assessment import (
     FILE,
     Question,
     ask,
+    find_policy,
+    identity_of,
     is_assessed,
     left_out_problems,
     questions_of,
     read_config,
 )
+from cudal1_ray.training.preparation import Beginning
 from cudal1_ray.training.run_folder import RunFolder
 from tests.training.scripted_run import open_session
 
@@ -95,7 +99,7 @@ def sampled_with(monkeypatch):
     policies = []
     monkeypatch.setattr("cudal1_ray.actors.placement.connect", lambda cluster: None)
     monkeypatch.setattr("cudal1_ray.training.preparation.prepare_run", lambda *arguments: None)
-    monkeypatch.setattr("cudal1_ray.training.policy_assessment.ask", lambda session, policy, questions: iter(()))
+    monkeypatch.setattr("cudal1_ray.training.policy_assessment.ask", lambda *arguments: iter(()))
 
     def open_session(config, *arguments, **settings):
         policies.append(config.policy)
@@ -131,10 +135,37 @@ def test_policy_when_its_stage_was_prolonged_is_another_and_older_rows_without_a
 
     def assessed(**fields) -> list[bool]:
         (tmp_path / FILE).write_text(json.dumps({**row, **fields}) + "\n")
-        return [is_assessed(run, "contrastive-final", version, question, [problem], 1) for version in (5, 7)]
+        identities = ({"policy_version": version, "weights": "a"} for version in (5, 7))
+        return [is_assessed(run, "contrastive-final", identity, question, [problem], 1) for identity in identities]
 
     assert assessed(policy_version=5) == [True, False]
     assert assessed() == [True, True]
+
+
+@pytest.mark.parametrize("weights", ["adapter_model.safetensors", "learner/deepspeed/states.pt"])
+def test_policy_when_other_weights_are_written_to_its_folder_is_another(run, tmp_path, monkeypatch, weights):
+    folder, problem = tmp_path / "other" / "sft-final", load_problems()[0]
+    (folder / weights).parent.mkdir(parents=True)
+    if weights.startswith("adapter"):
+        (folder / "adapter_config.json").write_text("{}")
+    (folder / "state").mkdir()
+    monkeypatch.setattr("cudal1_ray.learning.learner_state.obstacle", lambda *arguments: "")
+    monkeypatch.setattr(
+        "cudal1_ray.training.preparation.read_state", lambda checkpoint: SimpleNamespace(policy_version=3)
+    )
+
+    def assessed() -> bool:
+        name, beginning = find_policy(read_config(run, []), RunFolder(run), str(folder))
+        identity, question = identity_of(beginning), Question(problem.split)
+        already = is_assessed(RunFolder(run), name, identity, question, [problem], 1)
+        row = {"policy": name, **identity, "split": problem.split, "exemplars": False, "problem_id": problem.problem_id}
+        (run / FILE).write_text(json.dumps(row) + "\n")
+        return already
+
+    (folder / weights).write_bytes(b"first")
+    assert [assessed(), assessed()] == [False, True]
+    (folder / weights).write_bytes(b"other")
+    assert [assessed(), assessed()] == [False, True]
 
 
 def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_split_again(tmp_path, monkeypatch):
@@ -147,22 +178,27 @@ def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_spli
         session.sampler, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
     )
     assert left_out_problems(run, config) == set()
-    list(ask(session, "base", [question := Question("train")]))
+    list(ask(session, "base", identity := identity_of(Beginning()), [question := Question("train")]))
     chosen = [problem for problem in every if problem.problem_id not in left_out_problems(run, config)]
-    assert chosen == session.train_problems and is_assessed(run, "base", 0, question, chosen, 1)
+    assert chosen == session.train_problems and is_assessed(run, "base", identity, question, chosen, 1)
     config.prompting.max_prompt_tokens += 1  # it may fit by now
     assert left_out_problems(run, config) == set()
 
 
-def test_rows_when_a_policy_is_asked_have_its_version(tmp_path, monkeypatch):
+def test_rows_when_a_policy_is_asked_have_its_identity(tmp_path, monkeypatch):
     session = open_session(tmp_path, "assessment.samples_per_problem=1", "assessment.problems=1")
-    session.state.policy_version = session.crew.learner.version = 5
+    identity, labels = {"policy_version": 5, "weights": "a"}, []
     sample = session.sampler.sample
-    monkeypatch.setattr(
-        session.sampler, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
-    )
-    ((question, rows),) = ask(session, "contrastive-final", [Question("train")])
-    assert [row["policy_version"] for row in rows] == [5]
+
+    def sample_and_note(*arguments, label, **how):
+        labels.append(label)
+        return sample(*arguments, label="asked/1", **how)
+
+    monkeypatch.setattr(session.sampler, "sample", sample_and_note)
+    ((question, rows),) = ask(session, "contrastive-final", identity, [Question("train")])
+    assert [(row["policy_version"], row["weights"]) for row in rows] == [(5, "a")]
+    assert [label.rpartition("/")[2] for label in labels] == ["a"]  # a killed assessment of other weights is not used
     problems = fixed_problems(session.train_problems, 1)
-    counted = [is_assessed(session.run, "contrastive-final", version, question, problems, 1) for version in (5, 7)]
-    assert counted == [True, False]
+    identities = (identity, {"policy_version": 7, "weights": "a"}, {"policy_version": 5, "weights": "b"})
+    counted = [is_assessed(session.run, "contrastive-final", other, question, problems, 1) for other in identities]
+    assert counted == [True, False, False]
