@@ -62,6 +62,7 @@ class RollingUpdate:
     def __init__(self, config: WeightsConfig, start: Path, store: Path, server_id: str, prepare: Prepare):
         self._config, self._store, self._server_id, self._prepare = config, store, server_id, prepare
         self._start = start
+        self.last_fault = ""
         self.current = read_current(store, server_id) or self._first_weights()  # what a replica serves that starts now
         self._target = self.current
         self._highest = self.current.version  # no number is given twice, not even that of weights that went back out
@@ -70,7 +71,6 @@ class RollingUpdate:
         self._rolling = asyncio.Lock()
         self._tasks: set[asyncio.Task[dict[str, Any]]] = set()  # an event loop itself holds them weakly
         self._fault = ""  # of the roll under way
-        self.last_fault = ""
         self.outcomes = {"rolled_in": 0, "turned_away": 0}
 
     async def turn(self, replica_id: str, version: int) -> Weights | None:
@@ -79,6 +79,7 @@ class RollingUpdate:
         """
         async with self._news:
             self._replicas[replica_id] = Replica(version, time.monotonic())
+            self._highest = max(self._highest, version)  # a record of it may be lost
             self._news.notify_all()
             try:
                 async with asyncio.timeout(ASK_AGAIN_S):
@@ -209,7 +210,7 @@ class RollingUpdate:
                 raise UserError(f"{weights.source}: a replica could not load it ({self._fault}); the old weights stay")
             self.current = weights
             self.outcomes["rolled_in"] += 1
-            remember_current(self._store, self._server_id, weights)
+            self._remember(weights)
         await asyncio.to_thread(drop_copies, self._store, (before.folder, weights.folder))
         return self.state() | {"seconds": round(time.monotonic() - started, 3)}
 
@@ -242,5 +243,15 @@ class RollingUpdate:
         if run_of(self._start) is None:
             return Weights(1, str(self._start), source_name(self._start))
         weights = link_files(self._start, self._store, 1)
-        remember_current(self._store, self._server_id, weights)
+        self._remember(weights)
         return weights
+
+    def _remember(self, weights: Weights) -> None:
+        """Record what is served. Where that cannot be written it is served all the same: to fail would be to load it
+        again and again. A successor then begins with what was recorded before.
+        """
+        try:
+            remember_current(self._store, self._server_id, weights)
+        except OSError as error:
+            self.last_fault = f"version {weights.version} is served, but not recorded ({error.strerror}); make room"
+            _logger.warning("%s: %s", self._store, self.last_fault)

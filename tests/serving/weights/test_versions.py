@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from cudal1_ray.serving.weights.versions import (
     allowed_folder,
     check_weights,
     drop_copies,
+    link_files,
     read_current,
     take_copy,
 )
@@ -199,9 +201,7 @@ def make_roll(tmp_path: Path, server_id: str = "a", **config) -> RollingUpdate:
     async def prepare(folder: str, version: int, served: str) -> Weights:
         if "damaged" in folder:
             raise UserError(f"{folder}: damaged")
-        copy = tmp_path / "store" / f"version-{version}-x"
-        copy.mkdir(parents=True, exist_ok=True)
-        return Weights(version, str(copy), Path(folder).parent.name)
+        return link_files(Path(folder), tmp_path / "store", version)
 
     start = tmp_path / "run" / "checkpoints" / "sft-final" / "policy"
     return RollingUpdate(WeightsConfig(**config), start, tmp_path / "store", server_id, prepare)
@@ -352,6 +352,45 @@ def test_run_when_followed_passes_damage_over_and_rolls_nothing_in_twice(tmp_pat
         await asyncio.sleep(0.05)
         assert successor.state()["rolled_in"] == 0 and successor.current.version == 3
         following.cancel()
+        fleet.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_run_when_followed_on_a_full_disk_is_rolled_in_once_and_served(tmp_path, monkeypatch):
+    run, attempts = tmp_path / "run", []
+    make_policy(run, "sft-final")
+
+    def no_room(path: Path, text: str) -> None:
+        attempts.append(path.name)
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    async def scene():
+        roll = make_roll(tmp_path, follow=str(run), follow_every_s=0.01)
+        fleet, following = Fleet(roll, "ab"), asyncio.create_task(roll.follow())
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr("cudal1_ray.serving.weights.versions.write_atomically", no_room)
+        make_policy(run, "contrastive-000001")
+        while not attempts:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert attempts == ["current.json"] and roll.state()["policy_version"] == 2
+        assert "No space left on device" in roll.state()["last_fault"]
+        following.cancel()
+        assert (await roll.change(str(make_policy(run, "contrastive-000002"))))["policy_version"] == 3
+        assert len(list((tmp_path / "store").glob("version-*"))) == 2  # no copies are left behind
+        fleet.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_versions_when_a_record_was_lost_are_counted_on_from_those_of_the_replicas(tmp_path, second):
+    async def scene():
+        roll = make_roll(tmp_path)
+        assert await roll.turn("a", 7) == roll.current
+        await roll.report_loaded("a", 1, "")
+        fleet = Fleet(roll, "a")
+        assert (await roll.change(str(second)))["policy_version"] == 8
         fleet.stop()
 
     asyncio.run(asyncio.wait_for(scene(), 60))
