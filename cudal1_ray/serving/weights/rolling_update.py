@@ -227,9 +227,12 @@ class RollingUpdate:
         return all(r.version == version for r in self._replicas.values())
 
     def _serves(self, place: Path) -> bool:
-        if self.current.version == 1:
-            return place.resolve() == self._start.resolve()
-        return self.current.source == source_name(place)  # restored: it was rolled in before
+        """Return whether the weights at `place` are those that are served: a copy has the time of its file."""
+        try:
+            served, there = ((folder / "config.json").stat() for folder in (Path(self.current.folder), place))
+        except OSError:
+            return False
+        return self.current.source == source_name(place) and served.st_mtime_ns == there.st_mtime_ns
 
     def _forget_silent(self) -> None:
         now = time.monotonic()

@@ -173,4 +173,4 @@ def _link(file: Path, target: Path) -> None:
     try:
         os.link(file, target)
     except OSError:  # another file system, or one without links
-        shutil.copyfile(file, target)
+        shutil.copy2(file, target)  # with the file's time, by which a follower knows it

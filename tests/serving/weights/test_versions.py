@@ -396,6 +396,24 @@ def test_versions_when_a_record_was_lost_are_counted_on_from_those_of_the_replic
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
+def test_policy_when_written_again_before_a_restart_is_rolled_in(tmp_path, second):
+    run = tmp_path / "run"
+
+    async def served_after(seconds: float) -> int:
+        roll = make_roll(tmp_path, follow=str(run), follow_every_s=0.01)
+        fleet, following = Fleet(roll, "a"), asyncio.create_task(roll.follow())
+        await asyncio.sleep(seconds)
+        following.cancel()
+        fleet.stop()
+        return roll.current.version
+
+    assert asyncio.run(served_after(0.2)) == 2
+    assert asyncio.run(served_after(0.2)) == 2
+    shutil.rmtree(second.parent)
+    make_policy(run, second.parent.name)
+    assert asyncio.run(served_after(0.2)) == 3
+
+
 @pytest.mark.parametrize("export", [True, False])
 def test_run_when_it_exports_its_policy_has_one_at_every_checkpoint(export, tmp_path, served):
     from cudal1_ray.rewards import RewardsConfig
