@@ -69,9 +69,10 @@ def connect(cluster: ClusterConfig, setting: str = "cluster.address=") -> None:
 def _lean_node() -> Iterator[None]:
     """Let `ray.init` start a node without what is of no use to a run, and its agent at any free port.
 
-    Ray has no public way for either (2.60). Its log monitor reads all log files ten times a second, its autoscaler's
-    monitor asks for machines, of which there are no more, and what is left of the dashboard without its page counts for
-    Ray's makers. The agent waits for port 52365, which another Ray on the machine has, for 4 s before it does without.
+    Ray has no public way for either (2.60): `ray start` has flags for monitors and agent, `ray.init` has none, and both
+    start the dashboard's server. Its log monitor reads all log files ten times a second, its autoscaler's monitor asks
+    for machines, of which there are no more, and what is left of the dashboard without its page counts for Ray's
+    makers. The agent waits for port 52365, which another Ray on the machine has, for 4 s before it does without.
     """
     unused = {"no_monitor": True, "include_log_monitor": False, "dashboard_agent_listen_port": 0}
     parameters, start_dashboard = parameter.RayParams, Node.start_api_server
