@@ -1,27 +1,24 @@
-"""The kernels that the runs of a table found, as a data set, and as a manifest that measures them again.
+"""The kernels that the runs of a table found, as a data set, and measured again.
 
     python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/arms/winners-h100.parquet
-    python -m benchmarks.paper.winners manifest benchmarks/results/arms/winners-h100.parquet --out winners.jsonl \
-        problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
-    cudal1 evaluate --manifest winners.jsonl --out eager.jsonl --device cuda RULES
-    cudal1 evaluate --manifest winners.jsonl --out compile.jsonl --device cuda --against compile RULES      and so on
-    python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet eager.jsonl compile.jsonl
-    python -m benchmarks.paper.winners verdicts benchmarks/results/arms/winners-h100.parquet paper-sizes.jsonl \
-        --sizes paper --out benchmarks/results/arms/winners-h100-paper.parquet       likewise from another device
+    python -m benchmarks.paper.winners measure benchmarks/results/arms/winners-h100.parquet --device cuda \
+        --against eager compile problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
+    python -m benchmarks.paper.winners measure benchmarks/results/arms/winners-h100.parquet --device cuda \
+        --sizes paper --out benchmarks/results/arms/winners-h100-paper.parquet problems...    or on another device
     python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
 
 `export` takes earlier data sets too, so that a problem's winner is the best of several tables.
 A winner is the candidate of a problem whose speedup has the highest lower end of its 95% interval, of all that a policy
 wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was given, under other names too, and the
-reference's own operators are none. The rules that a run was trained under hold for its winners: where they let a
-candidate do without a kernel of its own, a winner may; `manifest` prints them as the settings (RULES) that measure the
-winners under them again. The problems themselves are not in the data set: their texts belong to KernelBench.
+reference's own operators are none. The rules that a run was trained under hold for its winners, also when they are
+measured again: where they let a candidate do without a kernel of its own, a winner may. The problems themselves are not
+in the data set: their texts belong to KernelBench. `measure` keeps its verdicts in a folder beside the data set, from
+which the same command goes on where it was interrupted; without that folder it measures all anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -33,7 +30,8 @@ import pyarrow.parquet as pq
 from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.measured import arm_runs, kernels_of
-from benchmarks.paper.records import recorded_rules, rule_settings
+from benchmarks.paper.records import recorded_rules
+from benchmarks.paper.remeasuring import measure, with_verdicts
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.commands.arguments import add_later_arguments
@@ -155,38 +153,6 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), file, compression="zstd")
 
 
-def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str, str]]:
-    """Return rows of a manifest, for the problems that the settings load.
-
-    Raises:
-        UserError: they load none of the problems, or there is no row.
-    """
-    if not rows:
-        raise UserError("the data set has no winner: no accepted candidate that the policy wrote itself was found")
-    problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
-    entries = [
-        {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}
-        for row in rows
-        if row["problem_id"] in problems
-    ]
-    if not entries:
-        raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
-    return entries
-
-
-def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the settings with which `cudal1 evaluate` holds winners to the rules that they were trained under.
-
-    Raises:
-        UserError: they were trained under several sets of rules, which one command cannot measure.
-    """
-    sets = {tuple(rule_settings(dict(row.get("rules") or ()))): row for row in rows}
-    if len(sets) > 1:
-        arms = "; ".join(f"{row['arm']}: {' '.join(settings) or 'defaults'}" for settings, row in sets.items())
-        raise UserError(f"rules: the winners were trained under several ({arms}); export these arms by themselves")
-    return list(next(iter(sets), ()))
-
-
 def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return a line for each baseline: winners measured against it, faster ones, and the median speedup.
 
@@ -271,34 +237,6 @@ def _block(title: str, fence: str, text: str) -> list[str]:
     return ["", f"**{title}**", "", *([fence] if fence else []), text.strip(), *(["```"] if fence else []), ""]
 
 
-def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = "") -> list[dict[str, Any]]:
-    """Return the rows with the manifest's verdicts: speedups against eager, and against other baselines.
-
-    A candidate that was rejected is left out. A baseline that a reference cannot be measured as has no speedup; the
-    candidate stays.
-
-    Args:
-        sizes: those of the problems that were measured; a row without a verdict against eager has no speedup there and
-            is left out. Empty: as the rows have them, and such a row stays as it is.
-    """
-    verdicts = [row for file in files for row in read_json_lines(file)]
-    rejected = {str(row["id"]) for row in verdicts if row["verdict"] != "accepted" and row["against"] == "eager"}
-    measured = {str(row["id"]) for row in verdicts if row["against"] == "eager"} - rejected
-    kept = []
-    for row in rows:
-        if row["problem_id"] in rejected or (sizes and row["problem_id"] not in measured):
-            continue
-        winner, baselines = row | {"sizes": sizes or row["sizes"]}, {} if sizes else dict(row["baselines"] or ())
-        for verdict in (verdict for verdict in verdicts if str(verdict["id"]) == row["problem_id"]):
-            if verdict["against"] == "eager":
-                winner |= {name: float(verdict[name]) for name in ("speedup", "speedup_low", "speedup_high")}
-                winner["device"] = verdict["hardware"]
-            elif verdict["verdict"] == "accepted":
-                baselines[verdict["against"]] = float(verdict["speedup"])
-        kept.append(winner | {"baselines": list(baselines.items())})
-    return kept
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -311,22 +249,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     make.add_argument("--arms", nargs="+", choices=list(ARMS), default=["bucket", "grpo", "island", "random"])
     make.add_argument("--out", type=Path, required=True)
-    again = commands.add_parser("manifest")
+    again = commands.add_parser("measure")
     again.add_argument("winners", type=Path)
-    again.add_argument("--out", type=Path, required=True)
-    again.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
+    again.add_argument(
+        "--out", type=Path, help="a data set of its own, of another device for example (default: the same)"
+    )
+    again.add_argument("--against", nargs="+", default=["eager"], metavar="BASELINE", help="see cudal1 evaluate")
+    again.add_argument("--lacking", action="store_true", help="only what has no speedup against a baseline yet")
+    again.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
+    again.add_argument("--device", default="cpu", help="see cudal1 evaluate (default: cpu)")
+    again.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them; others of cudal1 evaluate"
+    )
     study = commands.add_parser("cases")
     study.add_argument("winners", type=Path)
     study.add_argument("--out", type=Path, required=True)
     study.add_argument("--count", type=int, default=3, help="winners, those with the highest gain (default: 3)")
     study.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
-    merge = commands.add_parser("verdicts")
-    merge.add_argument("winners", type=Path)
-    merge.add_argument("verdicts", type=Path, nargs="+")
-    merge.add_argument(
-        "--out", type=Path, help="a data set of its own, of another device for example (default: the same)"
-    )
-    merge.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
     arguments, rest = parser.parse_known_args(argv)
     add_later_arguments(parser, arguments, rest)
     if arguments.command == "export":
@@ -340,18 +279,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         return
     rows = read(arguments.winners)
-    if arguments.command == "manifest":
-        lines = manifest(rows, arguments.overrides)
-        rules = " ".join(measuring_settings(rows))
-        write_atomically(arguments.out, "".join(json.dumps(line) + "\n" for line in lines))
-        print(f"{arguments.out}: {len(lines)} of {len(rows)} rows; the rules of their runs: {rules or 'the defaults'}")
-    elif arguments.command == "cases":
+    if arguments.command == "cases":
         write_atomically(arguments.out, cases(rows, arguments.overrides, arguments.count))
         print(f"{arguments.out}: {min(arguments.count, len(rows))} of {len(rows)} rows")
-    else:
-        kept = with_verdicts(rows, arguments.verdicts, arguments.sizes)
-        write(kept, out := arguments.out or arguments.winners)
-        print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out")
+        return
+    out = arguments.out or arguments.winners
+    if arguments.sizes and arguments.out is None:
+        raise UserError(f"--sizes {arguments.sizes}: needs --out, as {out} has its own sizes")
+    of_problems = [text for text in arguments.overrides if text.startswith(("problems=", "problems."))]
+    others = ["--device", arguments.device, *(text for text in arguments.overrides if text not in of_problems)]
+    folder, kept = out.with_suffix(".measured"), rows
+    files: list[Path] = []
+    for file in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):
+        files.append(file)
+        write(kept := with_verdicts(rows, files, arguments.sizes), out)
+    print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out; verdicts in {folder}")
 
 
 if __name__ == "__main__":

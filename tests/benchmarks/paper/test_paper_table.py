@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -11,21 +10,17 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from benchmarks.paper import arms, records, run, travel, winners
+from benchmarks.paper import arms, records, run, travel
 from benchmarks.training.ablation_runs import Runner
-from cudal1_ray import cli
-from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.stated_rules import rules_in_force
-from cudal1_ray.training.rollout_table import write_rollouts
-from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines, write_table
-from tests.commands.example_files import HONEST, PROBLEM, QUICK
+from tests.benchmarks.paper.tiny_table import write_lines, write_table
 
 # A table on bundled problems; those have no scaled sizes, which would be computed.
 OF_BUNDLED = [
@@ -104,112 +99,6 @@ def test_table_when_an_arm_would_start_from_random_weights_refuses_it_before_any
             table.check(names)
     else:
         table.check(names)
-
-
-def test_winners_when_exported_are_the_best_of_each_problem_and_measured_again_by_a_manifest(runs, tmp_path):
-    rows = winners.export([runs], ["bucket"])
-    assert [row["speedup"] for row in rows] == [3.5, 1.2] and rows[0]["seed"] == 2 and rows[0]["policy_version"] == 3
-    winners.write(rows, tmp_path / "w.parquet")
-    lines = winners.manifest(rows, [])
-    assert [line["id"] for line in lines] == [row["problem_id"] for row in rows] and "class Model" in lines[0][
-        "problem"
-    ]
-    again = [
-        {"id": lines[0]["id"], "verdict": "accepted", "against": against, "hardware": "GPU", "speedup": speedup}
-        | {"speedup_low": speedup, "speedup_high": speedup}
-        for against, speedup in (("eager", 3.0), ("compile", 1.5))
-    ]
-    write_lines(tmp_path / "v.jsonl", [*again, {"id": lines[1]["id"], "verdict": "rejected", "against": "eager"}])
-    (kept,) = winners.with_verdicts(rows, [tmp_path / "v.jsonl"])
-    assert (kept["speedup"], kept["device"], kept["baselines"]) == (3.0, "GPU", [("compile", 1.5)])
-    assert math.isclose(kept["speedup_low"], 3.0)
-    failed = {"id": lines[0]["id"], "verdict": "rejected", "against": "cuda_graph"}
-    write_lines(tmp_path / "v.jsonl", [again[0] | {"hardware": "other"}, failed])
-    winners.write([kept], tmp_path / "w.parquet")
-    out = tmp_path / "other.parquet"
-    winners.main(
-        ["verdicts", *map(str, (tmp_path / "w.parquet", tmp_path / "v.jsonl")), "--sizes", "paper", "--out", str(out)]
-    )
-    (other,) = winners.pq.read_table(out).to_pylist()
-    assert (other["device"], other["sizes"], other["baselines"], kept["device"]) == ("other", "paper", [], "GPU")
-
-
-def test_winners_when_not_measured_in_other_sizes_are_left_out_of_their_data_set(runs, tmp_path):
-    first, second = winners.export([runs], ["bucket"])
-    fields = {"verdict": "accepted", "against": "eager", "hardware": "GPU", "speedup_low": 0.8, "speedup_high": 1.0}
-    write_lines(tmp_path / "v.jsonl", [{"id": first["problem_id"], "speedup": 0.9} | fields])
-    (row,) = winners.with_verdicts([first, second], [tmp_path / "v.jsonl"], "paper")
-    assert (row["problem_id"], row["sizes"], row["speedup"]) == (first["problem_id"], "paper", 0.9)
-    assert winners.with_verdicts([second], [tmp_path / "v.jsonl"]) == [second]
-
-
-def test_winners_when_exported_of_runs_and_data_sets_are_the_best_of_all(runs, tmp_path):
-    slow, fast = winners.export([runs], ["bucket"])[::-1]
-    measured = slow | {"speedup_low": 9.0, "baselines": [("compile", 1.5)]}
-    winners.write([measured, fast | {"speedup_low": 0.1}], file := tmp_path / "w.parquet")
-    rows = {row["problem_id"]: row for row in winners.export([runs, file], ["bucket"])}
-    assert rows[slow["problem_id"]]["baselines"] == [("compile", 1.5)]
-    assert rows[fast["problem_id"]]["speedup_low"] == fast["speedup_low"]
-    assert len(winners.export([file], ["bucket"])) == 2
-    with pytest.raises(UserError, match="none of grpo"):
-        winners.export([file], ["grpo"])
-    file.write_text("no data set")
-    with pytest.raises(UserError, match="w.parquet: no data set of winners"):
-        winners.export([file], ["bucket"])
-
-
-def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
-    first = winners.export([runs], ["bucket"])[0]
-    file = tmp_path / "corpus" / first["problem_id"] / "given.py"
-    file.parent.mkdir(parents=True)
-    renamed = first["code"].replace("(self, x)", "(self, tensor)").replace("x *", "tensor *")
-    assert renamed != first["code"]
-    file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{renamed}')
-    rows = winners.export([runs], ["bucket"], corpus=str(tmp_path / "corpus"))
-    assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
-
-
-def run_under_rules(folder: Path, rules: str, code: str) -> Path:
-    """Return a run of the recipe under a set of rules, whose one accepted candidate has no kernel of its own."""
-    (folder / "rollouts").mkdir(parents=True)
-    config = load_config(
-        ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", f"evaluation/rules={rules}"]
-    )
-    (folder / "config.yaml").write_text(to_yaml(config))
-    write_lines(folder / "verdicts.jsonl", [])
-    sample = evaluated_sample("kernelbench-l1-p001", 1.5, 1)
-    verdict, answer = replace(sample.verdict, own_kernel=False), replace(sample.answer, code=code)
-    repeated = replace(
-        sample, verdict=replace(verdict, flags=("same_operations",), speedup_low=9.0), answer=sample.answer
-    )
-    samples = [replace(sample, verdict=verdict, answer=answer), repeated]
-    write_rollouts(folder / "rollouts", "contrastive", 1, samples, [1.0] * 2, [0.0] * 2)
-    return folder
-
-
-def test_winners_when_their_run_needed_no_own_kernel_are_measured_again_under_its_rules(tmp_path, capsys):
-    free, strict = (run_under_rules(tmp_path / rules, rules, HONEST) for rules in ("off", "strict"))
-    assert winners.export_run(strict) == []  # accepted before the rule was: none that the run's rules allow
-    data, lines, out = tmp_path / "w.parquet", tmp_path / "lines.jsonl", tmp_path / "out.jsonl"
-    winners.main(["export", "--run", str(free), "--out", str(data)])
-    (problem_file := tmp_path / "problems" / "level1" / "1_tanh.py").parent.mkdir(parents=True)
-    problem_file.write_text(PROBLEM)
-    problems = ["problems=kernelbench_folder", f"problems.path={tmp_path / 'problems'}"]
-    winners.main(["manifest", str(data), "--out", str(lines), *problems])
-    printed = capsys.readouterr().out.partition("the rules of their runs: ")[2].split()
-    assert "evaluation.rules.precision=half" in printed and "evaluation.rules.compilers=allow" not in printed
-    evaluated = load_config(printed).evaluation.rules
-    assert evaluated == load_config(["evaluation/rules=off"]).evaluation.rules
-    assert cli.main(["evaluate", "--manifest", str(lines), "--out", str(out), *printed, *QUICK]) == 0
-    (row,) = (json.loads(line) for line in out.read_text().splitlines())
-    assert row["verdict"] == "accepted" and not row["own_kernel"], row
-
-
-def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
-    rows = [{"arm": arm, "rules": [("own_kernel", choice)]} for arm, choice in (("a", "any"), ("b", "required"))]
-    assert winners.measuring_settings(rows[1:]) == ["evaluation.rules.own_kernel=required"]
-    with pytest.raises(UserError, match="a: defaults; b: evaluation.rules.own_kernel=required"):
-        winners.measuring_settings(rows)
 
 
 def ended_run(table: run.Table, failing: str = ""):
@@ -373,25 +262,9 @@ sys.exit(7)
         assert not ended.result(60) and "exit code 7" in runner.failed["one"] and runner.late
 
 
-def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):
-    text = winners.cases(winners.export([runs], ["bucket"]), [], count=1)
-    assert text.count("## ") == 1 and "3.50x (3.15 to 3.85)" in text and "bucket, seed 2" in text
-    assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text
-
-
 @pytest.mark.parametrize(("arm", "needed"), [("grpo", False), ("bucket", True)])
 def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_for_the_control_alone(tmp_path, arm, needed):
     table = run.Table(Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
     assert table.needs_start(arm, 2) and not table.needs_start("stage1", 2)
     (table.folder(arm, 2) / "checkpoints" / "contrastive-000016" / "state").mkdir(parents=True)
     assert table.needs_start(arm, 2) == needed
-
-
-def test_winners_when_settings_follow_an_option_take_them(runs, tmp_path):
-    data, out = str(tmp_path / "w.parquet"), tmp_path / "out"
-    winners.write(winners.export([runs], ["bucket"]), Path(data))
-    for command in ("manifest", "cases"):
-        winners.main([command, data, "--out", str(out), "problems=bundled", "problems.limit=36"])
-        assert out.read_text()
-    with pytest.raises(SystemExit):
-        winners.main(["manifest", data, "--out", str(out), "--problems", "bundled"])

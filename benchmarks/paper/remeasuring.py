@@ -1,0 +1,118 @@
+"""Winners measured again: against other baselines, in other sizes, on another device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.paper.records import rule_settings
+from cudal1_ray import cli
+from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines, write_atomically
+from cudal1_ray.problems import load_problems
+
+
+def measure(
+    rows: list[dict[str, Any]],
+    against: Sequence[str],
+    folder: Path,
+    problem_settings: list[str],
+    arguments: list[str],
+    lacking: bool = False,
+) -> Iterator[Path]:
+    """Measure winners under the rules of their runs by `cudal1 evaluate`, and yield a file of verdicts per baseline.
+
+    A verdict that its file has is not made again.
+
+    Args:
+        rows: those of a data set.
+        folder: where manifests and verdicts go.
+        problem_settings: those that load the problems.
+        arguments: further ones of `cudal1 evaluate`, such as --device cuda.
+        lacking: leave out winners that have a speedup against the baseline.
+
+    Raises:
+        UserError: the settings load none of the problems, or the winners were trained under several sets of rules.
+        SystemExit: `cudal1 evaluate` was interrupted or refuses its arguments, as it has printed.
+    """
+    rules = measuring_settings(rows)
+    for baseline in against:
+        chosen = [row for row in rows if not lacking or baseline not in {"eager": 1, **dict(row["baselines"] or ())}]
+        if lacking and not chosen:
+            continue
+        lines, verdicts = folder / f"{baseline}.manifest.jsonl", folder / f"{baseline}.jsonl"
+        text = "".join(json.dumps(line) + "\n" for line in manifest(chosen, problem_settings))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(lines, text)
+        command = ["evaluate", "--manifest", str(lines), "--out", str(verdicts), "--against", baseline]
+        code = cli.main([*command, *arguments, *rules])
+        if verdicts.is_file():
+            yield verdicts
+        if code:
+            raise SystemExit(code)
+
+
+def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str, str]]:
+    """Return rows of a manifest, for the problems that the settings load.
+
+    Raises:
+        UserError: they load none of the problems, or there is no row.
+    """
+    if not rows:
+        raise UserError("the data set has no winner: no accepted candidate that the policy wrote itself was found")
+    problems = {problem.problem_id: problem.source for problem in load_problems(load_config(overrides).problems)}
+    entries = [
+        {"id": row["problem_id"], "problem": problems[row["problem_id"]], "candidate": row["code"]}
+        for row in rows
+        if row["problem_id"] in problems
+    ]
+    if not entries:
+        raise UserError("problems: the settings load none of the data set's problems; give problems.path and levels")
+    return entries
+
+
+def measuring_settings(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the settings with which `cudal1 evaluate` holds winners to the rules that they were trained under.
+
+    Raises:
+        UserError: they were trained under several sets of rules, which one command cannot measure.
+    """
+    sets = {tuple(rule_settings(dict(row.get("rules") or ()))): row for row in rows}
+    if len(sets) > 1:
+        arms = "; ".join(f"{row['arm']}: {' '.join(settings) or 'defaults'}" for settings, row in sets.items())
+        raise UserError(f"rules: the winners were trained under several ({arms}); export these arms by themselves")
+    return list(next(iter(sets), ()))
+
+
+def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = "") -> list[dict[str, Any]]:
+    """Return the rows with the verdicts: speedups against eager, and against other baselines on the same device.
+
+    A candidate that was rejected is left out. A baseline that a reference cannot be measured as has no speedup; the
+    candidate stays. What was measured on another device, or in other sizes, before is left out.
+
+    Args:
+        sizes: those of the problems that were measured; a row without a verdict against eager has no speedup there and
+            is left out. Empty: as the rows have them, and such a row stays as it is.
+    """
+    verdicts: dict[str, dict[str, dict[str, Any]]] = {}
+    for verdict in (verdict for file in files for verdict in read_json_lines(file)):
+        verdicts.setdefault(str(verdict["id"]), {})[verdict["against"]] = verdict
+    kept = []
+    for row in rows:
+        of_row = verdicts.get(row["problem_id"], {})
+        eager, winner = of_row.pop("eager", None), row | {"sizes": sizes or row["sizes"]}
+        if (eager is None and sizes) or (eager is not None and eager["verdict"] != "accepted"):
+            continue
+        if eager is not None:
+            winner |= {name: float(eager[name]) for name in ("speedup", "speedup_low", "speedup_high")}
+            winner["device"] = eager["hardware"]
+        is_moved = sizes or winner["device"] != row["device"]
+        baselines = {} if is_moved else dict(row["baselines"] or ())
+        for name, verdict in of_row.items():
+            if verdict["verdict"] == "accepted" and winner["device"] in ("", verdict["hardware"]):
+                baselines[name] = float(verdict["speedup"])
+        kept.append(winner | {"baselines": list(baselines.items())})
+    return kept

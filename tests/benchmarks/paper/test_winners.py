@@ -1,0 +1,155 @@
+"""The winners of a table's runs, as a data set and measured again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.paper import remeasuring, winners
+from cudal1_ray.config import load_config, to_yaml
+from cudal1_ray.errors import UserError
+from cudal1_ray.training.rollout_table import write_rollouts
+from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines
+from tests.commands.example_files import HONEST, PROBLEM, QUICK
+
+
+def verdict_of(row: dict, against: str, speedup: float, **fields) -> dict:
+    """Return a line as `cudal1 evaluate` writes it of a winner that was accepted."""
+    speedups = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), speedup)
+    return {"id": row["problem_id"], "against": against, "verdict": "accepted", "hardware": "GPU", **speedups, **fields}
+
+
+def test_winners_when_exported_are_the_best_of_each_problem(runs):
+    rows = winners.export([runs], ["bucket"])
+    assert [row["speedup"] for row in rows] == [3.5, 1.2] and rows[0]["seed"] == 2 and rows[0]["policy_version"] == 3
+    lines = remeasuring.manifest(rows, [])
+    assert [line["id"] for line in lines] == [row["problem_id"] for row in rows]
+    assert "class Model" in lines[0]["problem"] and lines[0]["candidate"] == rows[0]["code"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "sizes", "baselines"),
+    [
+        ("GPU", "GPU", "", [("cuda_graph", 1.1), ("compile", 1.5)]),
+        ("", "GPU", "", [("compile", 1.5)]),  # on which device the first was measured is unknown
+        ("other", "GPU", "", [("compile", 1.5)]),
+        ("GPU", "GPU", "paper", [("compile", 1.5)]),
+        ("other", None, "", [("cuda_graph", 1.1)]),
+        ("GPU", None, "", [("cuda_graph", 1.1), ("compile", 1.5)]),
+    ],
+)
+def test_winners_when_measured_again_keep_what_the_same_device_measured(runs, tmp_path, before, now, sizes, baselines):
+    row = winners.export([runs], ["bucket"])[0] | {"device": before, "baselines": [("cuda_graph", 1.1)]}
+    eager = [verdict_of(row, "eager", 3.0)] if now else []
+    failed = verdict_of(row, "tuned_eager", 9.0, verdict="rejected")
+    write_lines(tmp_path / "v.jsonl", [*eager, verdict_of(row, "compile", 1.5), failed])
+    (kept,) = remeasuring.with_verdicts([row], [tmp_path / "v.jsonl"], sizes)
+    assert kept["baselines"] == baselines and kept["sizes"] == (sizes or row["sizes"])
+    assert (kept["device"], kept["speedup"]) == ((now, 3.0) if now else (before, row["speedup"]))
+
+
+def test_winners_when_measured_again_and_rejected_or_not_measured_are_left_out(runs, tmp_path):
+    first, second = winners.export([runs], ["bucket"])
+    write_lines(tmp_path / "v.jsonl", [verdict_of(first, "eager", 0.9)])
+    assert [row["speedup"] for row in remeasuring.with_verdicts([first, second], [tmp_path / "v.jsonl"], "paper")] == [
+        0.9
+    ]
+    assert remeasuring.with_verdicts([second], [tmp_path / "v.jsonl"]) == [second]
+    write_lines(tmp_path / "v.jsonl", [verdict_of(first, "eager", 0.9, verdict="rejected")])
+    assert remeasuring.with_verdicts([first, second], [tmp_path / "v.jsonl"]) == [second]
+
+
+def test_winners_when_exported_of_runs_and_data_sets_are_the_best_of_all(runs, tmp_path):
+    slow, fast = winners.export([runs], ["bucket"])[::-1]
+    measured = slow | {"speedup_low": 9.0, "baselines": [("compile", 1.5)]}
+    winners.write([measured, fast | {"speedup_low": 0.1}], file := tmp_path / "w.parquet")
+    rows = {row["problem_id"]: row for row in winners.export([runs, file], ["bucket"])}
+    assert rows[slow["problem_id"]]["baselines"] == [("compile", 1.5)]
+    assert rows[fast["problem_id"]]["speedup_low"] == fast["speedup_low"]
+    assert len(winners.export([file], ["bucket"])) == 2
+    with pytest.raises(UserError, match="none of grpo"):
+        winners.export([file], ["grpo"])
+    file.write_text("no data set")
+    with pytest.raises(UserError, match="w.parquet: no data set of winners"):
+        winners.export([file], ["bucket"])
+
+
+def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
+    first = winners.export([runs], ["bucket"])[0]
+    file = tmp_path / "corpus" / first["problem_id"] / "given.py"
+    file.parent.mkdir(parents=True)
+    renamed = first["code"].replace("(self, x)", "(self, tensor)").replace("x *", "tensor *")
+    assert renamed != first["code"]
+    file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{renamed}')
+    rows = winners.export([runs], ["bucket"], corpus=str(tmp_path / "corpus"))
+    assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
+
+
+def run_under_rules(folder: Path, rules: str, code: str) -> Path:
+    """Return a run of the recipe under a set of rules, whose one accepted candidate has no kernel of its own."""
+    (folder / "rollouts").mkdir(parents=True)
+    config = load_config(
+        ["recipe=kernelbench_one_gpu", "policy.path=x", "problems.path=x", f"evaluation/rules={rules}"]
+    )
+    (folder / "config.yaml").write_text(to_yaml(config))
+    write_lines(folder / "verdicts.jsonl", [])
+    sample = evaluated_sample("kernelbench-l1-p001", 1.5, 1)
+    verdict, answer = replace(sample.verdict, own_kernel=False), replace(sample.answer, code=code)
+    repeated = replace(
+        sample, verdict=replace(verdict, flags=("same_operations",), speedup_low=9.0), answer=sample.answer
+    )
+    samples = [replace(sample, verdict=verdict, answer=answer), repeated]
+    write_rollouts(folder / "rollouts", "contrastive", 1, samples, [1.0] * 2, [0.0] * 2)
+    return folder
+
+
+def test_winners_when_one_command_measures_them_again_are_held_to_the_rules_of_their_run(tmp_path, capfd):
+    free, strict = (run_under_rules(tmp_path / rules, rules, HONEST) for rules in ("off", "strict"))
+    assert winners.export_run(strict) == []  # accepted before the rule was: none that the run's rules allow
+    data, out = tmp_path / "w.parquet", tmp_path / "again.parquet"
+    winners.main(["export", "--run", str(free), "--out", str(data)])
+    (problem_file := tmp_path / "problems" / "level1" / "1_tanh.py").parent.mkdir(parents=True)
+    problem_file.write_text(PROBLEM)
+    problems = ["problems=kernelbench_folder", f"problems.path={tmp_path / 'problems'}"]
+    (exported,) = rows = winners.read(data)
+    settings = remeasuring.measuring_settings(rows)
+    assert load_config(settings).evaluation.rules == load_config(["evaluation/rules=off"]).evaluation.rules
+    command = ["measure", str(data), "--out", str(out), *problems]
+    winners.main([*command, *QUICK])
+    (row,) = winners.read(out)
+    assert (
+        row["speedup_low"] <= row["speedup"] != exported["speedup"]
+        and row["device"]
+        and "1 rows hold" in capfd.readouterr().out
+    )
+    winners.main([*command, "--lacking", *QUICK])
+    assert "1 rows hold" in capfd.readouterr().out and winners.read(data) == rows
+    with pytest.raises(SystemExit) as refused:
+        winners.main([*command, "--against", "nothing"])
+    assert refused.value.code == 2 and "--against nothing" in capfd.readouterr().err and winners.read(out) == [row]
+    with pytest.raises(UserError, match="--sizes paper: needs --out"):
+        winners.main(["measure", str(data), "--sizes", "paper", *problems])
+
+
+def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
+    rows = [{"arm": arm, "rules": [("own_kernel", choice)]} for arm, choice in (("a", "any"), ("b", "required"))]
+    assert remeasuring.measuring_settings(rows[1:]) == ["evaluation.rules.own_kernel=required"]
+    with pytest.raises(UserError, match="a: defaults; b: evaluation.rules.own_kernel=required"):
+        remeasuring.measuring_settings(rows)
+
+
+def test_cases_when_written_show_the_highest_gains_with_both_codes_and_evidence(runs):
+    text = winners.cases(winners.export([runs], ["bucket"]), [], count=1)
+    assert text.count("## ") == 1 and "3.50x (3.15 to 3.85)" in text and "bucket, seed 2" in text
+    assert "class Model(" in text and "class ModelNew(" in text and "It is fused." in text
+
+
+def test_winners_when_settings_follow_an_option_take_them(runs, tmp_path):
+    data, out = str(tmp_path / "w.parquet"), tmp_path / "out"
+    winners.write(winners.export([runs], ["bucket"]), Path(data))
+    winners.main(["cases", data, "--out", str(out), "problems=bundled", "problems.limit=36"])
+    assert out.read_text()
+    with pytest.raises(SystemExit):
+        winners.main(["cases", data, "--out", str(out), "--problems", "bundled"])
