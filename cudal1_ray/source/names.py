@@ -13,6 +13,7 @@ from cudal1_ray.source.nodes import assignments
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _IMPORTERS = ("__import__", "builtins.__import__", "importlib.import_module")
 _BUILTINS = frozenset(dir(builtins))
 _Bound = str | ast.AST | None  # an import's dotted name, the expression assigned, or None for anything else
@@ -20,6 +21,8 @@ _Bound = str | ast.AST | None  # an import's dotted name, the expression assigne
 
 class Names:
     """Scopes of a tree. `nodes`: those of each module, class and function, inner scopes left out."""
+
+    _SCOPES: tuple[type[ast.AST], ...] = (*FUNCTIONS, ast.ClassDef)
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -32,27 +35,35 @@ class Names:
         self._known: dict[tuple[ast.AST, str], str] = {}
         waiting: list[tuple[ast.AST, ast.AST]] = [(tree, tree)]
         bindings: list[tuple[ast.AST, str, _Bound]] = []
-        outer: set[tuple[ast.AST, str]] = set()
+        outer: dict[tuple[ast.AST, str], ast.AST] = {}  # names that a scope binds in another
+        placed: dict[ast.AST, ast.AST] = {}  # parts of an inner scope's node that belong to the outer
         while waiting:
             node, scope = waiting.pop()
+            scope = placed.get(node, scope)
             self.scope[node] = scope
             self.nodes[scope].append(node)
             inner = scope
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            if isinstance(node, self._SCOPES):
                 inner = node
                 self.nodes[node] = []
-                if not isinstance(node, ast.ClassDef):
-                    self.functions.append(node)
-                    bindings += [(node, name, None) for name in parameters(node)]
+                placed |= dict.fromkeys(_evaluated_outside(node), scope)
+            if isinstance(node, FUNCTIONS):
+                self.functions.append(node)
+                bindings += [(node, name, None) for name in parameters(node)]
+            enclosing = scope
+            while isinstance(node, ast.NamedExpr) and isinstance(enclosing, _COMPREHENSIONS):
+                outer[enclosing, node.target.id] = self.scope[enclosing]
+                enclosing = self.scope[enclosing]
             if isinstance(node, (ast.Global, ast.Nonlocal)):
-                outer |= {(scope, name) for name in node.names}
+                target = tree if isinstance(node, ast.Global) else self.scope[scope]
+                outer |= {(scope, name): target for name in node.names}
             bindings += [(scope, name, value) for name, value in _bindings(node)]
             self._keep(node)
             waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
         self.imported = {value.split(".")[0] for _, _, value in bindings if isinstance(value, str)}  # packages
         for scope, name, value in bindings:
             while (scope, name) in outer and scope is not tree:
-                scope = self.scope[scope]
+                scope = outer[scope, name]
             self._bound.setdefault((scope, name), []).append(value)
 
     def _keep(self, node: ast.AST) -> None:
@@ -64,9 +75,13 @@ class Names:
 
     def binder(self, node: ast.Name) -> ast.AST | None:
         """Return the scope that binds this name where it stands; None for built-in names."""
-        start = scope = self.scope[node]
+        return self.binder_of(node.id, self.scope[node])
+
+    def binder_of(self, name: str, scope: ast.AST) -> ast.AST | None:
+        """Return the scope that binds what a name is in `scope`; None for built-in names."""
+        start = scope
         while True:
-            if (scope, node.id) in self._bound and (scope is start or not isinstance(scope, ast.ClassDef)):
+            if (scope, name) in self._bound and (scope is start or not isinstance(scope, ast.ClassDef)):
                 return scope
             if self.scope[scope] is scope:
                 return None
@@ -138,6 +153,25 @@ class Names:
         return otherwise if not name or name[0] == "?" or name.split(".")[0] in ("self", "cls") else name
 
 
+class ScopeNames(Names):
+    """Names with a scope for each comprehension, as Python has it."""
+
+    _SCOPES = (*Names._SCOPES, *_COMPREHENSIONS)
+
+    def lookup(self, name: str, scope: ast.AST) -> tuple[ast.AST | None, list[_Bound]]:
+        """Return the scope that binds what a name is in `scope`, and to what; (None, []) for built-in names."""
+        binder = self.binder_of(name, scope)
+        return binder, [] if binder is None else self._bound[binder, name]
+
+    def members(self) -> dict[str, list[_Bound]]:
+        """Return what classes bind outside their methods, those of all classes together."""
+        members: dict[str, list[_Bound]] = {}
+        for (scope, name), values in self._bound.items():
+            if isinstance(scope, ast.ClassDef):
+                members.setdefault(name, []).extend(values)
+        return members
+
+
 def parameters(function: Function) -> list[str]:
     """Return the names of all parameters, those by position first."""
     signature = function.args
@@ -183,6 +217,19 @@ def free_names(tree: ast.Module) -> set[str]:
     return used - bound - _BUILTINS
 
 
+def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of a function, class or comprehension that belong to the scope around it."""
+    if isinstance(node, _COMPREHENSIONS):
+        return [node.generators[0].iter]
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *node.keywords]
+    assert isinstance(node, FUNCTIONS)
+    annotations = [part.annotation for part in ast.walk(node.args) if isinstance(part, ast.arg)]
+    parts = [*node.args.defaults, *node.args.kw_defaults, *annotations]
+    parts += [] if isinstance(node, ast.Lambda) else [*node.decorator_list, node.returns]
+    return [part for part in parts if part is not None]
+
+
 def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -192,8 +239,10 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, _Bound]]:
             yield alias.asname or alias.name, f"{node.module}.{alias.name}"
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name, node
-    elif isinstance(node, ast.ExceptHandler) and node.name:
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
         yield node.name, None
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node.rest, None
     direct = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
     for target, value in assignments(node):
         for part in ast.walk(target):
