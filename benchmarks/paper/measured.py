@@ -24,7 +24,7 @@ from cudal1_ray.config import read_settings
 from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
-from cudal1_ray.source.anonymous import same_except_names
+from cudal1_ray.source.renaming import same_except_names
 from cudal1_ray.training.assessment import CONTROLS, WITHOUT_EXEMPLARS
 from cudal1_ray.training.policy_assessment import BASE, FILE
 from cudal1_ray.training.run_folder import RunFolder

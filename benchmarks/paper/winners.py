@@ -40,7 +40,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines, replacing, write_atomically
 from cudal1_ray.problems import CorpusEntry, load_problems
-from cudal1_ray.source.anonymous import same_except_names
+from cudal1_ray.source.renaming import same_except_names
 
 # Sizes of KernelBench's problems in which the corpus `kernelbench` was measured.
 CORPUS_SIZES = "scaled"

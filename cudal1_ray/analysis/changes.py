@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cudal1_ray.analysis.run_data import RunData, credited_speedup, is_accepted, number, text_list
-from cudal1_ray.source.anonymous import same_except_names, tokens
+from cudal1_ray.source.anonymous import tokens
+from cudal1_ray.source.renaming import same_except_names
 
 CHANGES = ("copied", "retuned", "rewritten")
 # Times the fastest exemplar shown above which a candidate counts as faster: training measures within 3%.

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cudal1_ray.source.nodes import last_name
 from cudal1_ray.source.normal_form import bare_code
@@ -34,61 +31,6 @@ def tokens(code: str) -> list[str]:
     return [token for token in _TOKEN.findall(text) if token not in _NOISE]
 
 
-def same_except_names(code: str, other: str) -> bool:
-    """Return whether two codes differ in nothing but the names that they bind: one takes the other's place everywhere.
-
-    Comments, formatting and the module's imports aside, whose names are compared where they are used; numbers, strings
-    and names within inline CUDA and C++ have to be the same.
-    """
-    ours, theirs = _read(code), _read(other)
-    pairs = set(zip(ours.words, theirs.words, strict=False))
-    if len(ours.words) != len(theirs.words) or any(len(set(side)) < len(pairs) for side in zip(*pairs, strict=True)):
-        return False
-    renamed = [pair for pair in pairs if pair[0] != pair[1]]
-    own = all(name in ours.names and new_name in theirs.names for name, new_name in renamed)
-    return own and ours.anonymous_words == theirs.anonymous_words
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A code's words in the order of its syntax tree, those with placeholders, and the names that it binds."""
-
-    words: tuple[str, ...]
-    anonymous_words: tuple[str, ...]
-    names: frozenset[str]
-
-
-@functools.lru_cache(maxsize=1024)
-def _read(code: str) -> _Reading:
-    """Return the reading of a code; text that is not Python is one word."""
-    text = bare_code(code)
-    try:
-        anonymous, tree = _Anonymous(parse(text)), parse(text)
-        anonymous.mark_foreign(tree)
-        words, anonymous_words = (tuple(_words(module, anonymous)) for module in (tree, anonymous.result))
-        return _Reading(words, anonymous_words, frozenset(anonymous.names))
-    except (SyntaxError, RecursionError):
-        return _Reading((text,), (), frozenset())
-
-
-def _words(tree: ast.Module, anonymous: _Anonymous) -> Iterator[str]:
-    """Yield what `tree` consists of, without the module's imports: types of nodes, lengths of lists, names, literals.
-
-    A literal is written as Python shows it: a string is no name of the same letters.
-    """
-    tree.body = [node for node in tree.body if not anonymous.writes_out(node)]
-    for node in ast.walk(tree):
-        yield f"<{type(node).__name__}>"
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, list):
-                yield f"<{len(value)}>"
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(node, ast.Constant) or not isinstance(part, (str, ast.AST)):
-                    yield repr(part)
-                elif isinstance(part, str):
-                    yield part
-
-
 def without_inputs(reference: str) -> str:
     """Return the text of a problem without `get_inputs()` and `get_init_inputs()`; as it is when it is not Python."""
     try:
@@ -113,20 +55,16 @@ def _callee(node: ast.Call) -> ast.expr:
 
 
 class _Anonymous(ast.NodeTransformer):
-    """Replaces what an author may name as he likes; `result` is the tree without the imports it has resolved,
-    `names` are those that it binds, attributes of `self` as `mark_foreign` writes them.
-    """
+    """Replaces what an author may name as he likes; `result` is the tree without the imports it has resolved."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._aliases: dict[str, str] = {}
         self._bound: set[str] = set()
-        self._members: set[str] = set()  # functions and variables that may be attributes of a class
-        self._own: set[str] = set()  # these, and attributes set on self
+        self._own: set[str] = set()  # functions and variables that may be attributes of a class, and those set on self
         self._parameters: dict[str, set[str]] = {}  # function or class -> what its calls may name
         for node in ast.walk(tree):
             self._collect(node)
-        self._own = (self._own | self._members) - {"forward"}
-        self.names = {*self._bound, *self._aliases, *(f".{name}" for name in self._own)}
+        self._own -= {"forward"}
         self.result = ast.fix_missing_locations(self.visit(tree))
 
     def _collect(self, node: ast.AST) -> None:
@@ -139,9 +77,9 @@ class _Anonymous(ast.NodeTransformer):
                 self._add_import(alias.asname or alias.name, f"{node.module or ''}.{alias.name}".strip("."))
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self._bound.add(node.name)
-            self._members.add(node.name)
+            self._own.add(node.name)
             fields = _class_variables(node) if isinstance(node, ast.ClassDef) else set()
-            self._members |= fields
+            self._own |= fields
             parameters = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
             self._parameters.setdefault(node.name, set()).update(fields | parameters)
         elif isinstance(node, ast.arg):
@@ -157,28 +95,6 @@ class _Anonymous(ast.NodeTransformer):
     def _add_import(self, name: str, target: str) -> None:
         if self._aliases.setdefault(name, target) != target:
             self._bound.add(name)  # a name of two targets stands for neither
-
-    def writes_out(self, node: ast.stmt) -> bool:
-        """Return whether a statement only imports names whose every use `result` writes out."""
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            return False
-        names = {alias.asname or alias.name for alias in node.names}
-        return "*" not in names and not names & self._bound
-
-    def mark_foreign(self, tree: ast.Module) -> None:
-        """Put a dot before attributes, and names of arguments, that cannot be a variable or function of the code."""
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr not in self._members:
-                node.attr = f".{node.attr}"
-            elif isinstance(node, ast.Call) and not self._is_own_callee(node):
-                for keyword in node.keywords:
-                    keyword.arg = keyword.arg and f".{keyword.arg}"
-
-    def _is_own_callee(self, node: ast.Call) -> bool:
-        callee = _callee(node)
-        if isinstance(callee, ast.Attribute):
-            return callee.attr.removeprefix(".") in self._own | {"forward"}
-        return not isinstance(callee, ast.Name) or callee.id in self._bound
 
     def _name(self, name: str) -> str:
         if name in ("self", "forward", "__init__", "__call__"):

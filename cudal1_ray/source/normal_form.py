@@ -71,7 +71,7 @@ def bare_code(code: str) -> str:
     try:
         tree = parse(normal)
         for node, source in _native_sources(tree):
-            node.value = normalise_code(source) if _is_triton(source) else _replace_gaps(source, lambda _: " ").strip()
+            node.value = normalise_code(source) if is_triton(source) else _replace_gaps(source, lambda _: " ").strip()
         return ast.unparse(tree)
     except _UNREADABLE:
         return normal
@@ -84,7 +84,7 @@ def without_native_comments(code: str) -> str:
     """
     try:
         for _, source in _native_sources(parse(code)):
-            bare = strip_comments(source) if _is_triton(source) else _replace_gaps(source, _without_comments)
+            bare = strip_comments(source) if is_triton(source) else _replace_gaps(source, _without_comments)
             code = code.replace(source, bare)
     except _UNREADABLE:
         pass
@@ -94,10 +94,15 @@ def without_native_comments(code: str) -> str:
 def _native_sources(tree: ast.Module) -> list[tuple[ast.Constant, str]]:
     """Return (node, text) of the string literals that hold CUDA, C++ or Triton."""
     strings = ((n, n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return [(node, text) for node, text in strings if _TRITON in text or _CUDA.search(text)]
+    return [(node, text) for node, text in strings if is_native(text)]
 
 
-def _is_triton(source: str) -> bool:
+def is_native(text: str) -> bool:
+    """Return whether a text is the source of CUDA, C++ or Triton, as far as its words show."""
+    return _TRITON in text or _CUDA.search(text) is not None
+
+
+def is_triton(source: str) -> bool:
     """Return whether a source is Python, where `//` divides; one that only mentions Triton in a comment is not."""
     if _TRITON not in source:
         return False

@@ -18,7 +18,7 @@ from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import Answer, Prompt, parse_answer
 from cudal1_ray.prompting.code_blocks import find_blocks
 from cudal1_ray.rollout import Completion, GenerationRequest, SamplingParameters
-from cudal1_ray.source.anonymous import same_except_names
+from cudal1_ray.source.renaming import same_except_names
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.in_flight import InFlight, StepInFlight
 from cudal1_ray.training.journal import VerdictJournal
