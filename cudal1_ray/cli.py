@@ -46,6 +46,10 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor does Python's last flush complain
         return 0
+    except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):  # rich's answer to it, with code 1
+            return 0
+        raise
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE | _OF_A_PATH:
             raise

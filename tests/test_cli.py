@@ -178,6 +178,14 @@ def test_evaluate_when_given_a_candidate_prints_its_verdict(tmp_path, monkeypatc
     assert "rejected" in output and "wrong_output" in output
 
 
+@pytest.mark.parametrize("command", ["train --help", "train --cfg", "doctor"])
+def test_command_when_its_reader_closes_the_pipe_succeeds(command):
+    """Help and settings are printed by Python, the lines of doctor by rich."""
+    script = f"{sys.executable} -m cudal1_ray.cli {command} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 1 and not done.stderr, done.stderr
+
+
 def test_command_when_the_disk_is_full_prints_one_line(tmp_path):
     """On a real file system of 64 KiB, mounted in a namespace of its own."""
     disk = tmp_path / "disk"
