@@ -21,11 +21,12 @@ from rich.table import Table
 from cudal1_ray.analysis.summary import write_report_file
 from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.commands.evaluate_manifest import INTERRUPTED, evaluate_pairs, report_skipped
-from cudal1_ray.commands.manifest import Pair, VerdictFile, read_any_text
+from cudal1_ray.commands.manifest import Pair, VerdictFile
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.problems.kernelbench import kernelbench_id
+from cudal1_ray.source.text import decode_source
 
 GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 # Values of p in fast_p, as in KernelBench's analysis.
@@ -89,9 +90,9 @@ def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pa
             skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")
             continue
         try:
-            code = read_any_text(file)
-        except OSError as error:
-            skipped.append(f"{file}: {error.strerror}")
+            code = decode_source(file.read_bytes())
+        except (OSError, ValueError) as error:
+            skipped.append(f"{file}: {getattr(error, 'strerror', None) or error}")
             continue
         identity = file.name.removesuffix("_kernel.py")
         pairs.append(Pair(identity, identity, problem, code))

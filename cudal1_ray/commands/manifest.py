@@ -58,7 +58,7 @@ def read_manifest(path: Path) -> PairManifest:
     """Read every row and the files that it names; nothing is executed. Empty lines are left out.
 
     A row that cannot be evaluated is skipped and reported; the others are evaluated all the same. A candidate may be
-    any text: that it is no Python is a verdict's business, not the manifest's.
+    any text: that it is no Python is a verdict's business, not the manifest's. A file that is no text is skipped.
 
     Raises:
         UserError: for a file that cannot be read, or in which no row can be evaluated: with the first row's fault.
@@ -140,18 +140,9 @@ def _code(path_or_text: str, manifest: Path, where: str) -> str:
         return clean_text(path_or_text)
     path = manifest.parent / path_or_text
     try:
-        return read_any_text(path)
+        return decode_source(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{where} {path!s:.200}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def read_any_text(path: Path) -> str:
-    """Return a candidate's text, whatever its bytes are: that it is no Python is a verdict's business."""
-    data = path.read_bytes()
-    try:
-        return decode_source(data)
-    except ValueError:
-        return clean_text(data.decode("utf-8", "replace"))
 
 
 def _is_text(path_or_text: str) -> bool:

@@ -65,10 +65,13 @@ def test_read_generations_when_a_problem_is_unknown_skips_it_and_keeps_the_order
     (tmp_path / "eval_results.json").write_text("{}")
     (tmp_path / "level_1_problem_2_sample_1_kernel.py").write_text(RIGHT, encoding="utf-8-sig")
     (tmp_path / "level_1_problem_2_sample_2_kernel.py").mkdir()
+    (tmp_path / "level_1_problem_2_sample_3_kernel.py").write_bytes(b"# gr\xf6sse\n" + RIGHT.encode())
     pairs, skipped = read_generations(tmp_path, problems(2, 10))
     names = [pair.identity.removeprefix("level_1_problem_") for pair in pairs]
     assert names == ["2_sample_0", "2_sample_1", "10_sample_0"] and {pair.code for pair in pairs} == {RIGHT}
-    assert "sample_2_kernel.py: Is a directory" in skipped[0] and "problem 1 of level 3" in skipped[1]
+    directory, no_text, unknown = skipped
+    assert "sample_2_kernel.py: Is a directory" in directory and "save it as UTF-8" in no_text
+    assert "problem 1 of level 3" in unknown
     with pytest.raises(UserError, match="holds no generation"):
         read_generations(tmp_path.parent, problems(2))
 

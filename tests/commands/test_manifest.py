@@ -36,10 +36,10 @@ def manifest(folder, *rows):
 def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(folder, monkeypatch):
     monkeypatch.chdir("/")
     first, second = read_manifest(
-        manifest(folder, VALID_ROW, "", VALID_ROW | {"id": 7, "candidate": "binary.py"})
+        manifest(folder, VALID_ROW, "", VALID_ROW | {"id": 7, "candidate": "broken.json"})
     ).pairs
     assert (first.identity, first.problem.problem_id, first.code) == ("a", "chain", HONEST)
-    assert second.given_id == 7 and "class" in second.code  # whether it is Python, the evaluator decides
+    assert second.given_id == 7 and second.code == "{}"  # whether it is Python, the evaluator decides
     assert second.problem is first.problem
 
 
@@ -57,6 +57,7 @@ def test_rows_when_their_paths_are_relative_are_read_from_the_manifests_folder(f
         (VALID_ROW | {"id": "b", "problem": "gone.py"}, "gone.py: No such file"),
         (VALID_ROW | {"id": "b", "candidate": "gone.py"}, "gone.py: No such file"),
         (VALID_ROW | {"id": "b", "candidate": "."}, "'candidate'"),
+        (VALID_ROW | {"id": "b", "candidate": "binary.py"}, "binary.py: invalid or missing encoding declaration"),
         (VALID_ROW | {"id": "b", "problem": "new.py"}, "no top-level class `Model`"),
         (VALID_ROW | {"id": "b", "problem": "binary.py"}, "'problem'"),
         (VALID_ROW | {"id": "b", "problem": "hex.py"}, "'hex' is not a text encoding"),
