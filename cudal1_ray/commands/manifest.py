@@ -15,6 +15,7 @@ from cudal1_ray.closable import Closable
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.reasons import MOMENTARY
+from cudal1_ray.evaluation.rules import RulesConfig
 from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 from cudal1_ray.files import JsonLines, claim_file
 from cudal1_ray.problems import Problem, parse_problem
@@ -43,6 +44,7 @@ class Pair:
             "problem_hash": candidate_hash(self.problem.source),
             "device": config.device,
             "against": config.against,
+            "rules": " ".join(config.rules.differences(RulesConfig())) or "default",
         }
 
 
@@ -166,7 +168,8 @@ class VerdictFile(Closable):
 
     Raises:
         UserError: when it is no file, another command writes it, a line is no verdict, or a row of this manifest's ids
-            was measured from other texts, on another device or against another baseline. It is as it was then.
+            was measured from other texts, on another device, against another baseline or under other rules. It is as
+            it was then.
     """
 
     def __init__(self, path: Path, pairs: list[Pair], config: EvaluationConfig) -> None:

@@ -13,6 +13,7 @@ from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.evaluation.reasons import MOMENTARY
+from cudal1_ray.evaluation.rules import RulesConfig
 
 VALID_ROW = {"id": "a", "problem": "chain.py", "candidate": "new.py"}
 
@@ -152,7 +153,7 @@ def test_verdict_when_the_machine_was_at_fault_is_replaced_by_the_next(folder, r
     assert [json.loads(line)["reasons"] for line in out.read_text().splitlines()] == [["crash"]]
 
 
-def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):
+def test_verdicts_when_they_are_of_other_texts_or_rules_are_not_reused(folder):
     config, out = EvaluationConfig(), folder / "out.jsonl"
     pairs = read_manifest(manifest(folder, VALID_ROW)).pairs
     with VerdictFile(out, pairs, config) as file:
@@ -161,6 +162,10 @@ def test_verdicts_when_they_are_of_other_texts_are_not_reused(folder):
             VerdictFile(out, pairs, config)
     with pytest.raises(UserError, match="row 1: id 'a' was evaluated with against 'eager', now it is 'compile'"):
         VerdictFile(out, pairs, EvaluationConfig(against="compile"))
+    strict = RulesConfig(precision="tf32", own_kernel="required")
+    rules = "evaluation.rules.precision=tf32 evaluation.rules.own_kernel=required"
+    with pytest.raises(UserError, match=f"was evaluated with rules 'default', now it is '{rules}'"):
+        VerdictFile(out, pairs, EvaluationConfig(rules=strict))
     (folder / "new.py").write_text(HONEST + "# changed\n")
     with pytest.raises(UserError, match="candidate_hash"):
         VerdictFile(out, read_manifest(manifest(folder, VALID_ROW)).pairs, config)
