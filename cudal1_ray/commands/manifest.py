@@ -186,7 +186,10 @@ class VerdictFile(Closable):
                 raise UserError(f"--out {path}: another command is writing it; wait for it, or name another")
             if not _may_be_cut(path.read_bytes().rpartition(b"\n")[2].decode("utf-8", "replace")):
                 raise UserError(f"--out {path}: its last line is not a verdict of this command; name another file")
-            self._lines = JsonLines(path)
+            try:
+                self._lines = JsonLines(path)
+            except UserError as error:
+                raise UserError(f"--out {str(error).rpartition('; ')[0]}; name another file") from None
             self.rows = self._rows_of({pair.identity: pair for pair in pairs})
         except BaseException:
             self._lock.close()

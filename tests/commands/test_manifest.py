@@ -114,7 +114,7 @@ def test_verdicts_when_a_file_holds_others_follow_them_in_the_manifests_order(fo
 )
 def test_out_file_when_it_holds_something_else_stays_as_it_is(folder, text):
     (out := folder / "out.jsonl").write_text(text)
-    with pytest.raises(UserError, match=f"{out}"):
+    with pytest.raises(UserError, match=f"^--out {out}.*; name another file$"):
         VerdictFile(out, read_manifest(manifest(folder, VALID_ROW)).pairs, EvaluationConfig())
     assert out.read_text() == text
     with pytest.raises(UserError, match="--out /dev/null: no regular file"):
