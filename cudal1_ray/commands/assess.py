@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.errors import UserError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cudal1_ray.training.preparation import Beginning
     from cudal1_ray.training.run_folder import RunFolder
 
-COLUMNS = {"success": "right", "own_kernel": "own kernel", "fast_1": "> 1.0x", "fast_1_2": "> 1.2x", "geomean": "mean"}
+COLUMNS = {"success": "right", "own_kernel": "own\nkernel", "fast_1": "> 1.0x", "fast_1_2": "> 1.2x", "geomean": "mean"}
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,15 @@ def table_of(folder: RunFolder) -> Table:
     """Return the table of all that was assessed in a run's folder."""
     from cudal1_ray.training.policy_assessment import tables
 
-    title = f"{folder.path}: of all samples / of the best of each problem; mean: geometric, a failure counts as 0.1"
-    table = Table("policy", Column("problems", no_wrap=True), "samples", *COLUMNS.values(), title=escape(title))
+    title = f"{folder.path}: of all samples, below that of the best of each problem; mean: geometric, a failure is 0.1"
+    table = Table(title=escape(title), box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    for column in ("policy", "problems"):
+        table.add_column(column, overflow="fold")  # a long name takes two lines before a figure is cut
+    for column in ("samples", *COLUMNS.values()):
+        table.add_column(column, no_wrap=True)
     for (policy, split, exemplars), figures in tables(folder).items():
-        problems = f"{figures['problems']:g} {split.replace('_', '-')}" + (" with exemplars" if exemplars else "")
-        cells = [" / ".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
+        problems = f"{figures['problems']:g} {split.replace('_', '-')}" + ("\nwith exemplars" if exemplars else "")
+        cells = ["\n".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
         table.add_row(escape(policy), problems, f"{figures['samples']:g}", *cells)
     return table
 

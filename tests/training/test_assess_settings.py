@@ -8,8 +8,11 @@ from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from cudal1_ray.analysis.tables import print_table
 from cudal1_ray.cli import main
+from cudal1_ray.commands.assess import table_of
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
@@ -84,6 +87,16 @@ def test_questions_when_exemplars_are_asked_for_are_those_that_the_runs_exemplar
 def test_assessment_when_exemplars_alone_are_asked_for_and_there_are_none_asks_nothing_and_says_so(run, capsys):
     assert main(["assess", str(run), "--policy", "base", "--only-with-exemplars"]) == 0
     assert "has no accepted exemplar of these problems" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("policy", ["self_supervised-final", "an-adapter-with-a-name-of-more-than-forty-letters"])
+def test_table_when_its_output_is_narrow_cuts_no_name_and_no_figure(run, policy, capsys):
+    row = {"policy": policy, "split": "held_out", "exemplars": True, "problem_id": "p", "speedup": 12.5}
+    (run / FILE).write_text(json.dumps(row | {"own_kernel": True, "status": "accepted", "degenerate": False}) + "\n")
+    print_table(Console(width=80), table_of(RunFolder(run)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "".join(line[:40].split(" ")[0] for line in lines).endswith(f"policy{'─' * 40}{policy}")
+    assert "exemplars" in "\n".join(lines) and "…" not in "\n".join(lines)
 
 
 @pytest.mark.parametrize("text", [b"seed: many\n", b"", b"- seed\n", b"seed: [\n", b"\0", b"\xff"])
