@@ -25,6 +25,7 @@ from cudal1_ray.actors.config import ClusterConfig
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import prepared
+from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.config import ReplicasConfig, ServingConfig
 from cudal1_ray.serving.coordinator import CoordinatorDeployment
 from cudal1_ray.serving.endpoint import EndpointDeployment
@@ -170,10 +171,12 @@ def start(config: ServingConfig) -> JobStore | None:
         start, holds it.
 
     Raises:
-        UserError: when the port is taken, the replicas do not start, no job could be worked on, or a file of the
-            policy's weights is damaged.
+        UserError: when the port is taken, the replicas do not start, no job could be worked on, the file of keys cannot
+            be read, or a file of the policy's weights is damaged.
     """
     check_files(Path(config.policy.path))
+    if config.security.keys_file:
+        KeyFile(config.security.keys_file).names()
     if config.address is None:
         _check_port(config.host, config.port)
     store = _ready_for_jobs(config) if listens(config) else None

@@ -53,6 +53,18 @@ def test_weights_when_a_file_is_cut_short_are_named_before_anything_starts(polic
         serving_application.start(load_serving_config([f"policy={tmp_path / 'cut'}", f"port={free_port()}"]))
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"), [(None, "cudal1 serve --add-key NAME security.keys_file"), ("{}", "restore it")]
+)
+def test_keys_when_their_file_cannot_be_read_are_named_before_anything_starts(policy, tmp_path, text, fault):
+    keys = tmp_path / "keys.json"
+    if text is not None:
+        keys.write_text(text)
+    settings = [f"policy={policy}", f"port={free_port()}", f"security.keys_file={keys}"]
+    with pytest.raises(UserError, match=f"security.keys_file={keys}: .*{fault}"):
+        serving_application.start(load_serving_config(settings))
+
+
 def test_gpu_preset_when_composed_scales_and_gives_each_replica_a_gpu(policy):
     options = endpoint_options(load_serving_config([f"policy={policy}", "serving=gpu"]).replicas, 60.0)
     assert options["autoscaling_config"]["max_replicas"] > options["autoscaling_config"]["min_replicas"] >= 1

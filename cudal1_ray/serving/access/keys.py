@@ -107,9 +107,8 @@ class KeyFile:
             rows = json.loads(self.path.read_text())["keys"]
             keys = [KnownKey(row["name"], row["sha256"], KeyLimits(**row.get("limits", {}))) for row in rows]
         except OSError as error:
-            raise UserError(
-                f"security.keys_file={self.path}: {error.strerror}; make it with `cudal1 serve --add-key NAME`"
-            ) from None
+            make = f"cudal1 serve --add-key NAME security.keys_file={self.path}"
+            raise UserError(f"security.keys_file={self.path}: {error.strerror}; make it with `{make}`") from None
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"security.keys_file={self.path}: not a file of keys ({error}); restore it") from None
         self._by_digest, self._stamp = {key.digest: key for key in keys}, stamp
