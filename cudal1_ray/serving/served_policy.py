@@ -66,7 +66,7 @@ def find_policy(path: str) -> ServedPolicy:
             run = run_of(top)
             return ServedPolicy(place, (run or top).name or "policy", _run_settings(run) if run else {})
     if not top.exists():
-        raise UserError(f"policy={path}: no such folder")
+        raise UserError(f"policy={path}: no such folder; give that of a run, a checkpoint or a model")
     raise UserError(
         f"policy={path}: holds no model (config.json and *.safetensors), no checkpoint with one, "
         "and no run with a finished stage"
