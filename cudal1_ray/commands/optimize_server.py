@@ -28,7 +28,11 @@ def optimize_there(settings: dict[str, Any], server: str, key: str, progress: Jo
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        with httpx.Client(base_url=server_root(server), headers=headers, timeout=60.0) as http:
+        root = server_root(server)
+    except UserError as error:
+        raise UserError(f"--server {error}") from None
+    try:
+        with httpx.Client(base_url=root, headers=headers, timeout=60.0) as http:
             job = _accepted(http.post("/v1/optimize", json=settings), server)
             progress.begin(job["settings"]["rounds"], job["settings"]["samples_per_round"])
             job = _follow(http, job, server, progress)

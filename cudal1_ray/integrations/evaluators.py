@@ -111,7 +111,13 @@ class RemoteEvaluator:
 
 
 def server_root(url: str) -> str:
-    """Return the address of a `cudal1 serve` without the `/v1` that OpenAI's clients want at its end."""
+    """Return the address of a `cudal1 serve` without the `/v1` that OpenAI's clients want at its end.
+
+    Raises:
+        UserError: for an address that is none of HTTP.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"{url}: no address of a server; give one such as http://gpu-host:8000")
     return url.rstrip("/").removesuffix("/v1")
 
 

@@ -35,8 +35,9 @@ def test_remote_evaluator_when_there_is_no_server_names_the_address():
     url = "http://127.0.0.1:9"
     with CompletionScorer(url, device="cpu") as scorer, pytest.raises(UserError, match=url):
         scorer.score([PROBLEM], [completion(FAST)])
-    with pytest.raises(UserError, match="no address of a server"):
-        RemoteEvaluator("http://[::1")
+    for address in ("http://[::1", "127.0.0.1:9"):
+        with pytest.raises(UserError, match="no address of a server"):
+            RemoteEvaluator(address)
     with pytest.raises(UserError, match="give the API key alone"):
         RemoteEvaluator(url, "\u0142")
     assert server_root("http://host:8000/v1/") == server_root("http://host:8000") == "http://host:8000"
