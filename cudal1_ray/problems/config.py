@@ -71,7 +71,14 @@ class ProblemsConfig:
             raise UserError(f"problems.source={self.source}: must be one of {', '.join(source_names())}")
 
     def require_paths(self) -> None:
-        """Raise UserError naming a path that loading needs and that is not given; no file is looked for."""
+        """Raise UserError naming a path that loading needs and is not given, or that it would ignore; no file is looked
+        for.
+        """
+        if self.source in ("bundled", "hub") and self.path:
+            raise UserError(
+                f"problems.path={self.path}: problems.source={self.source} reads no path; give "
+                "problems=kernelbench_folder or problems=kernelbench_parquet with it"
+            )
         if self.source in ("folder", "parquet") and not self.path:
             raise UserError(f"problems.path: needed with problems.source={self.source}; set it to where the files are")
         if self.sizes == "paper" and not self.paper_path:

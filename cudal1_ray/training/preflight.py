@@ -29,6 +29,11 @@ def check_run(config: Config) -> None:
             f"policy.kind={config.policy.kind} with recipe=demo: the demo's learning rates, lengths and devices are "
             f"those of a small policy made from scratch; give recipe={RECIPES} ..., or recipe=none"
         )
+    if config.policy.kind == "scratch" and config.policy.path:
+        raise UserError(
+            f"policy.path={config.policy.path}: policy.kind=scratch makes a policy of its own; give recipe={RECIPES} "
+            "..., or policy=huggingface with recipe=none"
+        )
     if config.problems.split == "held_out":
         raise UserError("problems.split=held_out: a run needs training problems; take train, or all")
     check_lengths(config)
