@@ -87,6 +87,8 @@ def verdict_table(verdict: Verdict, settings: Iterable[str] = (), remaining: Ite
             table.add_row("device alone", f"{verdict.device_speedup:.3f}x  (without launches; not credited)")
         table.add_row("timed runs", f"{verdict.timed_runs:,} on {verdict.device}, {verdict.evaluation_s:.2f} s in all")
         table.add_row("device", escape(verdict.hardware))
+    elif verdict.accepted:  # it runs the reference's own operators, in their order
+        table.add_row("speedup", f"[bold]{verdict.speedup:.3f}x[/]  (not measured)")
     if verdict.sandbox:
         open_ = "  [yellow](a candidate can write your files here)[/]" if verdict.sandbox in UNCONFINED else ""
         table.add_row("sandbox", f"{verdict.sandbox}{open_}")

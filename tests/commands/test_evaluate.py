@@ -220,6 +220,10 @@ def test_evaluate_when_json_is_not_asked_for_prints_verdict_and_baselines(folder
     output = capsys.readouterr().out
     assert "wrong_output" in output and "tuned_eager" not in output
     assert "the output differs from the reference" in output and "instead of" in output and "failure" in output
+    (folder / "same.py").write_text(PROBLEM.replace("class Model(", "class ModelNew("))
+    assert main(["evaluate", *QUICK, "same.py", "--problem", "problem.py"]) == 0
+    output = capsys.readouterr().out
+    assert "same_operations" in output and "1.000x  (not measured)" in output
 
 
 @pytest.mark.parametrize(
