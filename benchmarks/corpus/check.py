@@ -17,13 +17,14 @@ import ast
 import importlib
 import importlib.util
 import os
-import sys
 import tempfile
 import time
 import types
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.command_line import run_command
+from cudal1_ray.errors import UserError
 from cudal1_ray.source.parsing import PROBLEM, parse, parse_expression
 
 # The largest error that a candidate may have, relative to the output's mean magnitude, unless PyTorch's own error in
@@ -184,6 +185,13 @@ def compile_kernels(folder: Path) -> list[tuple[str, Any]]:
     return compiled
 
 
+def require_triton() -> None:
+    """Raise UserError where there is no Triton, which a machine without a GPU need not have."""
+    if importlib.util.find_spec("triton") is None:
+        install = "pip install --no-deps --target $TRITON triton==3.6.0"
+        raise UserError(f"triton: not installed; `{install}`, and put $TRITON on PYTHONPATH")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("mode", choices=("run", "compile"))
@@ -191,6 +199,7 @@ def main() -> int:
     parser.add_argument("patterns", nargs="*", help="check only candidates whose key matches one of these")
     parser.add_argument("--builds", type=Path, default=Path(tempfile.gettempdir()) / "cudal1-corpus-builds")
     arguments = parser.parse_args()
+    require_triton()
     if arguments.mode == "run":
         os.environ["TRITON_INTERPRET"] = "1"
     os.environ.setdefault("TRITON_CACHE_DIR", str(arguments.builds / "triton"))
@@ -235,4 +244,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

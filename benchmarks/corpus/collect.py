@@ -162,6 +162,9 @@ def main() -> None:
     parser.add_argument("--commit", default="", help="commit of this project of the evaluation")
     parser.add_argument("--add", action="store_true", help="add what other devices measured to the table that is there")
     arguments = parser.parse_args()
+    for file in arguments.verdicts:
+        if not file.is_file():
+            raise UserError(f"{file}: no such file; give verdicts, as `cudal1 evaluate --out` writes them")
     if arguments.add:
         table = pyarrow.parquet.read_table(arguments.out)
         rows = table.to_pylist()

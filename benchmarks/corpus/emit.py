@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.common.command_line import run_command
 from benchmarks.corpus.sources import all_sources
 from cudal1_ray.problems import ProblemsConfig, load_problems
 
@@ -55,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

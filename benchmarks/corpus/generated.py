@@ -21,7 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.corpus.check import compare, compile_kernels, small_source
+from benchmarks.common.command_line import run_command
+from benchmarks.corpus.check import compare, compile_kernels, require_triton, small_source
 from benchmarks.corpus.emit import write_manifest
 from cudal1_ray.evaluation.screening.static_check import check_static
 from cudal1_ray.problems import CorpusEntry, Problem
@@ -52,7 +53,12 @@ def small_sizes(problem: Problem) -> dict[str, int]:
 
 
 def check(first: int, count: int, names: str, once: bool) -> int:
-    """Check candidates by Triton's interpreter, or `once` only compile their kernels; return how many fail."""
+    """Check candidates by Triton's interpreter, or `once` only compile their kernels; return how many fail.
+
+    Raises:
+        UserError: where there is no Triton.
+    """
+    require_triton()
     if not once:
         os.environ["TRITON_INTERPRET"] = "1"
     compiled = compile_kernels(Path(tempfile.gettempdir())) if once else []
@@ -94,4 +100,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)
