@@ -67,7 +67,8 @@ class ExemplarBuffer:
                 dropped for good by the next save.
 
         Raises:
-            UserError: when there is no such folder, and when it is damaged or no longer holds that state.
+            UserError: when there is no such folder, when it is that of a run, and when it is damaged or no longer holds
+                that state.
         """
         if create:
             try:
@@ -76,6 +77,8 @@ class ExemplarBuffer:
                 raise UserError(f"cannot create the exemplar folder {folder}: {error.strerror or error}") from error
         elif not Path(folder).is_dir():
             raise UserError(f"no folder {folder}: give the folder exemplars of a run, or create=True for a new buffer")
+        elif (inside := Path(folder) / "exemplars").is_dir():
+            raise UserError(f"{folder}: the folder of a run; its exemplars are in {inside}")
         buffer = cls(folder, shard_rows=shard_rows)
         manifest, shards, open_shards = _open_shards(Path(folder), state)
         for shard in open_shards:

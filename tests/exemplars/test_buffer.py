@@ -57,6 +57,12 @@ def test_folder_when_there_is_none_is_named_and_not_created(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_folder_when_it_is_a_runs_is_refused_with_that_of_its_exemplars(tmp_path):
+    ExemplarBuffer.open(tmp_path / "exemplars", create=True)
+    with pytest.raises(UserError, match=f"its exemplars are in {tmp_path / 'exemplars'}"):
+        ExemplarBuffer.open(tmp_path)
+
+
 def test_insert_when_code_is_equal_keeps_the_first_measurement():
     buffer = ExemplarBuffer()
     assert buffer.insert([Exemplar.new("p", "x = 1", 1.5), Exemplar.new("p", "x=1  # again", 9.0)]) == 1
