@@ -152,6 +152,8 @@ def read_run(folder: str | Path) -> RunData:
     if not path.is_dir():
         advice = question(nearest_folders(path)) or "give the folder of a run, for example runs/<name>"
         raise UserError(f"run folder {str(folder)!r} does not exist: {advice}")
+    if (path / "sweep.json").is_file():
+        raise UserError(f"{folder}: a sweep; give one of its runs, or `cudal1 report --sweep {folder}`")
     if not any((path / name).exists() for name in _PARTS):
         parts = ", ".join(_PARTS)
         raise UserError(f"{str(folder)!r} holds no run (none of {parts}): give the folder of a run")

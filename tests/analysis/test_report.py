@@ -191,6 +191,10 @@ def test_report_when_a_run_has_just_begun_is_empty_and_other_folders_are_refused
     assert page_of(tmp_path).figures_with_svg == set()
     with pytest.raises(UserError, match="does not exist"):
         write_report(tmp_path / "nowhere")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.json").write_text("{}")
+    with pytest.raises(UserError, match="`cudal1 report --sweep"):
+        write_report(tmp_path / "sweep")
 
 
 def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
