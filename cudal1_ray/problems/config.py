@@ -16,8 +16,8 @@ class ProblemsConfig:
     # (the same table, from the Hugging Face hub), or what a plug-in registered.
     source: str = "bundled"
 
-    # folder: the directory with level1/12_name.py or 12_name.py; parquet: the file, or a directory of
-    # .parquet files.
+    # folder: the directory with a .py file for each problem, or with level1/, level2/ and level3/ of them; parquet: the
+    # file, or a directory of .parquet files.
     path: str | None = None
 
     # hub: the data set's name. ScalingIntelligence/KernelBench is the one its authors publish.

@@ -60,7 +60,8 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
         if not file.name.startswith(("_", ".")) and not file.is_dir()
     ]
     if not files:
-        raise UserError(f"problems.path: no problem file in {root}; expected level1/12_name.py or 12_name.py")
+        chosen = "" if allowed is None else f" (problems.levels={sorted(allowed)})"
+        raise UserError(f"problems.path: no problem file, NAME.py, in {root} or in level1/ and so on below it{chosen}")
     return sorted_by_id([_read_file(file, level) for file, level in files], str(root))
 
 
