@@ -38,7 +38,7 @@ _FACTORS = {Precision.strict: 1.0, Precision.tf32: 10.0, Precision.half: 100.0}
 
 @dataclass
 class RulesConfig:
-    """One choice of each rule; conf/evaluation/rules/default.yaml explains the defaults."""
+    """One choice of each rule that a candidate is held to."""
 
     # Handlers in `forward` that go on with something else where its own code fails, and extensions that do not build:
     # neutralise (a handler re-raises: own code that works is measured, else its error is reported) | reject
