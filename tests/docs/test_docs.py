@@ -16,7 +16,9 @@ import pytest
 from cudal1_ray.config import Config, all_presets
 from cudal1_ray.serving.config import ServingConfig
 from cudal1_ray.settings import find_keys
+from cudal1_ray.training.packing import FOLDERS
 from cudal1_ray.training.rollout_table import SCHEMA
+from cudal1_ray.training.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -81,6 +83,12 @@ def test_paths_when_a_page_names_them_exist():
 def test_run_folder_page_when_read_names_every_column_of_a_rollout_table():
     text = (ROOT / "docs" / "run-folder.md").read_text()
     assert [name for name in SCHEMA.names if f"`{name}`" not in text] == []
+
+
+def test_run_folder_page_when_read_names_every_part_of_a_run():
+    text = (ROOT / "docs" / "run-folder.md").read_text()
+    parts = {path.name for path in vars(RunFolder(Path("run"))).values()} - {"run"}
+    assert [name for name in sorted(parts | set(FOLDERS)) if not re.search(rf"[`/]{re.escape(name)}[/`]", text)] == []
 
 
 def test_run_folder_page_when_its_code_is_run_beside_a_step_under_way_reads_the_others(tmp_path, monkeypatch, capsys):
