@@ -62,7 +62,7 @@ def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
     rows = []
     for name, arm in ARMS.items():
         figures = result["arms"].get(name, {}).get("assessed", {}).get(kind)
-        if figures is None and "exemplars" in kind:
+        if name not in result["arms"] or (figures is None and "exemplars" in kind):
             continue
         cells = [""] * len(FIGURE_HEADINGS)
         if figures is not None:
@@ -74,8 +74,6 @@ def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
 def seeds_cell(result: dict[str, Any], arm: str) -> str:
     """Return the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
     done, begun, missing = _seeds(result, arm)
-    if not done and not begun:
-        return NOT_RUN
     parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
     return "; ".join(part for part in parts if part)
 
@@ -203,6 +201,8 @@ def _conditions(result: dict[str, Any]) -> list[str]:
 def markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
     lines = [LEGEND, *_conditions(result)]
+    if missing := [arm.label for name, arm in ARMS.items() if name not in result["arms"]]:
+        lines.append(f"Not yet run: {'; '.join(missing)}.")
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
     for kind in kinds(result) or ["train"]:
         lines += ["", f"**{kind.replace('_', '-')}**", ""]

@@ -52,7 +52,7 @@ def test_section_when_arms_are_missing_has_the_others_and_the_curves(docs, resul
     assert text.startswith(
         "![learning curves of every arm](learning-curves.svg)\n\n`arms/2026-11-02-h100-abcdef0.json`"
     )
-    assert "| + GRPO without contrast | not yet run |" in text and "| + contrastive, bucket | 1, 2; 3 not" in text
+    assert "; + GRPO without contrast; " in text and "| + contrastive, bucket | 1, 2; 3 not" in text
     assert docs.paper_table.drawn_from(docs.paper_table.curves()) == "arms/2026-11-02-h100-abcdef0.json"
 
 
@@ -66,15 +66,15 @@ def test_front_page_when_one_side_is_not_assessed_shows_nothing_of_the_table(doc
 def test_front_page_when_an_arm_is_missing_shows_the_others_and_the_seeds(docs, result, tmp_path):
     write_result(result, collect([write_table(tmp_path / "part", {"base": 0.5, "bucket": 2.0}, (1,))]), {})
     text = docs.front_table("results/")
-    assert "geometric mean (a failure is 0.1): base model, contrastive RL | 0.50x, 2.00x | H100 |" in text
+    assert "a failure counted as 0.1x: base model; contrastive RL | 0.50x; 2.00x | H100 |" in text
     assert "| The same held out, no exemplars (1 seed): samples accepted | 50%, 50% | H100 |" in text
     parts = [tmp_path / "part", write_table(tmp_path / "more", {"bucket": 2.0}, (2,))]
     write_result(result, collect(parts), {})
     assert "no exemplars (1, 2 seeds): samples accepted" in docs.front_table("results/")
     kinds = {"train": {"geomean": 0.5}, "train with exemplars": {"geomean": 2.0}}
-    assert docs.paper_table._geomean(kinds) == "2.00x (with exemplars)"
+    assert docs.paper_table._geomeans("RL", kinds) == [("RL, shown earlier kernels", 2.0)]
     kinds[docs.paper_table.CONTROL] = {"geomean": 1.0}
-    assert docs.paper_table._geomean(kinds) == "2.00x (with exemplars, its control 1.00x)"
+    assert docs.paper_table._geomeans("RL", kinds)[0] == ("before RL, shown earlier kernels", 1.0)
 
 
 def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, result, tmp_path):
@@ -82,7 +82,7 @@ def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, re
     write_result(result, collect([write_table(tmp_path / "whole", gains, (1, 2, 3))]), {})
     text = docs.front_table("results/")
     before = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
-    assert "| 0.50x, 1.00x, 1.00x, 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
+    assert "| 0.50x; 1.00x; 1.00x; 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
     assert "no exemplars (3 seeds): samples accepted" in text
     assert text.count("[arms,") == 2 and text.count("(docs/learning-curves.svg)") == 1
     page = docs.replace_marked(ROOT / "README.md", {"front": text})
