@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ray.cli import main
+from tests.policy_folder import make_policy_folder
 
 DAMAGE = {
     b"": "holds no settings",
@@ -23,10 +24,7 @@ DAMAGE = {
 @pytest.fixture
 def run(tmp_path):
     """Return a run's folder with a policy, as far as the commands look into it."""
-    policy = tmp_path / "run" / "checkpoints" / "sft-final" / "policy"
-    policy.mkdir(parents=True)
-    (policy / "config.json").write_text("{}")
-    (policy / "model.safetensors").write_bytes(b"")
+    make_policy_folder(tmp_path / "run" / "checkpoints" / "sft-final" / "policy")
     return tmp_path / "run"
 
 

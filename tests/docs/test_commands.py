@@ -14,6 +14,7 @@ from cudal1_ray.commands.arguments import build_parser
 from cudal1_ray.config import load_config, prepare_overrides
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.training.preflight import check_run
+from tests.policy_folder import make_policy_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", "launch/README.md")
@@ -52,9 +53,7 @@ def runs(tmp_path, monkeypatch):
     policies = ("runs/demo/checkpoints/contrastive-final/policy", "runs/mine/checkpoints/sft-final/policy")
     policies += ("FOLDER", "DIR", "path/to/model")
     for folder in policies:
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "config.json").write_text("{}")
-        (tmp_path / folder / "model.safetensors").write_bytes(b"")
+        make_policy_folder(tmp_path / folder)
     for run in ("demo", "mine"):
         settings = {"policy": {"kind": "scratch"}, "prompting": {"style": "compact"}}
         (tmp_path / "runs" / run / "config.yaml").write_text(yaml.safe_dump(settings))

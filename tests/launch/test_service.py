@@ -27,6 +27,7 @@ from cudal1_ray.serving.access.keys import KeyFile
 from cudal1_ray.serving.application import MARGIN_S
 from cudal1_ray.serving.service import build, overrides_of
 from tests.launch.kuberay import check_cluster, crd_errors, load
+from tests.policy_folder import make_policy_folder
 from tests.ports import free_port
 
 DEPLOYMENTS = {"endpoint", "coordinator", "job_queue", "evaluator"}
@@ -45,11 +46,7 @@ def served(service) -> dict:
 @pytest.fixture
 def policy(tmp_path) -> Path:
     """Return a model's folder, as far as its place is looked at before an engine reads it."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"")
-    return folder
+    return make_policy_folder(tmp_path / "model")
 
 
 # The file

@@ -12,15 +12,13 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.config import ServedPolicyConfig, ServingConfig, check_gpus
+from tests.policy_folder import make_policy_folder
 
 
 @pytest.fixture
 def run(tmp_path):
     """Return a run's folder with one finished stage, as far as serving looks into it."""
-    policy = tmp_path / "mine" / "checkpoints" / "sft-final" / "policy"
-    policy.mkdir(parents=True)
-    (policy / "config.json").write_text("{}")
-    (policy / "model.safetensors").write_bytes(b"")
+    make_policy_folder(tmp_path / "mine" / "checkpoints" / "sft-final" / "policy")
     settings = {"prompting": {"style": "full", "max_prompt_tokens": 300}, "policy": {"chat": True, "kind": "scratch"}}
     (tmp_path / "mine" / "config.yaml").write_text(yaml.safe_dump(settings | {"rollout": {"max_model_len": 600}}))
     return tmp_path / "mine"
@@ -65,10 +63,7 @@ def test_gpu_when_a_preset_wants_one_and_none_is_here_is_named_before_anything_s
 
 
 def test_run_when_served_is_served_from_its_latest_stage_or_a_given_folder(run):
-    later = run / "checkpoints" / "contrastive-final" / "policy"
-    later.mkdir(parents=True)
-    (later / "config.json").write_text("{}")
-    (later / "model.safetensors").write_bytes(b"")
+    make_policy_folder(run / "checkpoints" / "contrastive-final" / "policy")
     assert "contrastive-final" in load_serving_config([f"policy={run}"]).policy.path
     earlier = load_serving_config([f"policy={run / 'checkpoints' / 'sft-final'}", "serving=gpu"])
     assert "sft-final" in earlier.policy.path and earlier.policy.chat and earlier.replicas.max > earlier.replicas.min

@@ -19,6 +19,7 @@ from cudal1_ray.prompting.related import related_kernels
 from cudal1_ray.serving import load_serving_config
 from cudal1_ray.serving.optimize.local import prompt_builder, related_as_trained
 from cudal1_ray.training.run_folder import RunFolder
+from tests.policy_folder import make_policy_folder
 
 GPU = Machine("NVIDIA H100 80GB HBM3", "80 GiB", on_gpu=True)
 PROBLEMS = load_problems(ProblemsConfig())
@@ -36,10 +37,7 @@ def run(tmp_path):
     }
     pq.write_table(pa.table(columns), tmp_path / "kernels.parquet")
     folder = RunFolder(tmp_path / "mine")
-    policy = folder.checkpoints / "sft-final" / "policy"
-    policy.mkdir(parents=True)
-    (policy / "config.json").write_text("{}")
-    (policy / "model.safetensors").write_bytes(b"")
+    make_policy_folder(folder.checkpoints / "sft-final" / "policy")
     prompting = PromptingConfig(style="full", max_prompt_tokens=3000, related_from=str(tmp_path / "kernels.parquet"))
     settings = {"policy": {}, "prompting": asdict(prompting), "rollout": {"max_model_len": 4700}}
     (folder.path / "config.yaml").write_text(yaml.safe_dump(settings))

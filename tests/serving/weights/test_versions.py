@@ -28,6 +28,7 @@ from cudal1_ray.serving.weights.versions import (
     read_current,
     take_copy,
 )
+from tests.policy_folder import make_policy_folder
 from tests.rollout.conftest import make_tiny_model
 
 FIRST = Weights(1, "/models/first", "first")
@@ -209,11 +210,7 @@ def make_roll(tmp_path: Path, server_id: str = "a", **config) -> RollingUpdate:
 
 def make_policy(run: Path, name: str) -> Path:
     """Make a model folder, as far as finding one looks into it."""
-    folder = run / "checkpoints" / name / "policy"
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(b"")
-    (folder / "config.json").write_text("{}")
-    return folder
+    return make_policy_folder(run / "checkpoints" / name / "policy")
 
 
 @pytest.fixture
