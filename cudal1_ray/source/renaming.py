@@ -50,11 +50,11 @@ def same_except_names(code: str, other: str) -> bool:
     Comments, formatting and the module's imports aside, whose names are compared where they are used; numbers and
     strings have to be the same, except for the names that inline CUDA and C++ declare.
     """
-    return numbered(code) == numbered(other)
+    return with_numbered_names(code) == with_numbered_names(other)
 
 
 @functools.lru_cache(maxsize=4096)
-def numbered(code: str) -> str:
+def with_numbered_names(code: str) -> str:
     """Return a code with numbers for the names that it binds; text that is not Python as `normalise_code` does."""
     normal = normalise_code(code)
     try:

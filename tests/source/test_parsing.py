@@ -44,7 +44,7 @@ from cudal1_ray.source.comments import strip_comments
 from cudal1_ray.source.findings import look_at
 from cudal1_ray.source.operations import operators_of
 from cudal1_ray.source.normal_form import bare_code, normalise_code, without_native_comments
-from cudal1_ray.source.renaming import numbered
+from cudal1_ray.source.renaming import with_numbered_names
 
 text = sys.argv[1]
 candidate = text + "\\nclass ModelNew: ...\\n"
@@ -52,7 +52,8 @@ problem = text + "\\nclass Model: ...\\ndef get_inputs(): ...\\ndef get_init_inp
 # A new text for each, so that no cache answers.
 texts = (f"{candidate}# {number}\\n" for number in range(100))
 assert look_at(next(texts)).unreadable is None
-for read in (normalise_code, bare_code, numbered, without_native_comments, strip_comments, CandidateReading, flags_of):
+readers = [normalise_code, bare_code, with_numbered_names, without_native_comments, strip_comments, CandidateReading]
+for read in (*readers, flags_of):
     read(next(texts))
 features(next(texts), problem)
 find_techniques(next(texts), problem)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_ray.source.renaming import numbered, same_except_names
+from cudal1_ray.source.renaming import same_except_names, with_numbered_names
 
 CODE = """import torch
 import torch.nn.functional as F
@@ -394,5 +394,5 @@ def test_exports_when_swapped_are_the_same_only_where_all_that_reads_them_is_see
     ],
 )
 def test_codes_when_odd_or_broken_are_the_same_as_themselves_alone(code):
-    assert isinstance(numbered(code), str)
+    assert isinstance(with_numbered_names(code), str)
     assert same_except_names(code, code) and not same_except_names(code, f"{code}\nother(1)")
