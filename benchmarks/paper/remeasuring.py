@@ -40,7 +40,7 @@ def measure(
     """
     rules = measuring_settings(rows)
     for baseline in against:
-        chosen = [row for row in rows if not lacking or baseline not in {"eager": 1, **dict(row["baselines"] or ())}]
+        chosen = [row for row in rows if not lacking or baseline not in ("eager", *dict(row["baselines"] or ()))]
         if lacking and not chosen:
             continue
         lines, verdicts = folder / f"{baseline}.manifest.jsonl", folder / f"{baseline}.jsonl"
