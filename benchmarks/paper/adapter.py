@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from benchmarks.common.command_line import run_command
 from benchmarks.common.results import read_result
 from benchmarks.paper.arms import ARMS, run_name
+from benchmarks.paper.collect import only_seed
 from benchmarks.paper.measured import ArmRun, measure
 from benchmarks.paper.reservations import hardware
 from benchmarks.paper.table import FIGURE_HEADINGS, LEGEND, kinds, table_rows
@@ -111,7 +112,7 @@ def model_card(
         "",
         "## Measured",
         "",
-        *_measured(result, run.arm),
+        *_measured(result and only_seed(result, run.arm, run.seed), run.arm),
         "",
         "## Use",
         "",
@@ -142,8 +143,8 @@ def _minutes(minutes: float | None) -> str:
 
 
 def _measured(result: dict[str, Any] | None, arm: str) -> list[str]:
-    """Return the arm's lines of the table and those of the base model."""
-    if result is None:
+    """Return the run's lines of the table and those of the base model."""
+    if result is None or not result["arms"].get(arm, {}).get("assessed"):
         return ["Not yet assessed."]
     lines = [LEGEND, "Samples are drawn at temperature 1."]
     for kind in kinds(result):

@@ -94,6 +94,18 @@ def result_of(records: Records) -> dict[str, Any]:
     }
 
 
+def only_seed(result: Mapping[str, Any], arm: str, seed: str) -> dict[str, Any]:
+    """Return a result with one seed of one arm, beside the base model, on the same problems."""
+    seeds = {name: of["seeds"] for name, of in result["arms"].items() if name in ("base", arm)}
+    seeds[arm] = {key: record for key, record in seeds.get(arm, {}).items() if key == seed}
+    records = {
+        name: {key: dict(record, degenerate=result["degenerate"]) for key, record in of.items()}
+        for name, of in seeds.items()
+        if of
+    }
+    return result_of(records) | {"planned_seeds": [seed]}
+
+
 def _read(source: Path) -> tuple[Records, list[dict[str, Any]]]:
     """Return the runs of a source and the commands that made them."""
     if source.is_file():

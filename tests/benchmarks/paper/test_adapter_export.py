@@ -39,10 +39,15 @@ def test_adapter_when_exported_has_weights_configuration_and_a_card(run, runs, t
     _, front, text = (out / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front)["base_model"] == "org/model" and yaml.safe_load(front)["library_name"] == "peft"
     assert "checkpoint `contrastive-final` of the arm *contrastive, bucket*" in text
-    assert "| + contrastive, bucket | 1, 2; 3 not yet run |" in text and "base model, zero-shot" not in text
+    assert "| + contrastive, bucket | 1 | " in text and "base model, zero-shot" not in text
     assert "6 samples and 3 evaluations in this stage, in 1.0 minutes, on NVIDIA H100 80GB HBM3." in text
     assert str(tmp_path) not in text and "other prompts were not tried. Its base was quantised.\n" in text
-    export(run, out)  # in the place of the former
+    content = collect.collect([runs])
+    del content["arms"]["bucket"]["seeds"]["1"]
+    write_result(result, content, {})
+    export(run, out, "--result", str(result))  # in the place of the former; the result has only another seed
+    assert "Not yet assessed." in (out / "README.md").read_text()
+    export(run, out)
     assert "Not yet assessed." in (out / "README.md").read_text()
 
 
