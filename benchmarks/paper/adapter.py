@@ -121,8 +121,15 @@ def model_card(
         "cudal1 assess runs/NAME --policy FOLDER                           # on the problems of a run",
         "```",
         "",
-        "PEFT reads it too: `PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), FOLDER)`. Run what "
-        "it writes in a sandbox only, and measure it: a kernel that looks right may not be.",
+        "To serve it, merge it into the base model; then `cudal1 serve policy=MERGED serving=gpu`:",
+        "",
+        "```python",
+        'base = AutoModelForCausalLM.from_pretrained(BASE, dtype="bfloat16")',
+        "PeftModel.from_pretrained(base, FOLDER).merge_and_unload().save_pretrained(MERGED)",
+        "AutoTokenizer.from_pretrained(BASE).save_pretrained(MERGED)",
+        "```",
+        "",
+        "Run what it writes in a sandbox only, and measure it: a kernel that looks right may not be.",
     ]
     return "\n".join(lines) + "\n"
 
