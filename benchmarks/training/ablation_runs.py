@@ -21,8 +21,7 @@ from rich.console import Console
 from benchmarks.common.results import current_commit
 from cudal1_ray.config import load_config, read_settings, to_dict
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD
+from cudal1_ray.exemplars.hardware_buffers import copy_exemplars
 from cudal1_ray.files import JsonLines, read_json_lines, replacing_folder, write_atomically
 
 BASE_STAGES = ("sft", "self_supervised")
@@ -226,13 +225,8 @@ def _copy_base(source: Path, target: Path) -> None:
         write_atomically(target / name, "".join(line for line in lines if json.loads(line)["stage"] != STAGE))
     rounds = sorted((source / "rollouts").glob(f"{BASE_STAGES[1]}-*.parquet"))
     last = max(max(pq.read_table(file, columns=["policy_version"])["policy_version"].to_pylist()) for file in rounds)
-    kept = [exemplar for exemplar in ExemplarBuffer.open(source / "exemplars") if exemplar.policy_version <= last]
     shutil.rmtree(target / "exemplars")
-    buffer = ExemplarBuffer.open(target / "exemplars", create=True)
-    buffer.insert(kept)
-    buffer.save()
-    if (source / "exemplars" / WITHHELD).exists():
-        shutil.copy(source / "exemplars" / WITHHELD, target / "exemplars")
+    copy_exemplars(source / "exemplars", target / "exemplars", lambda exemplar: exemplar.policy_version <= last)
 
 
 def _difference(theirs: Any, ours: Any, key: str) -> str:

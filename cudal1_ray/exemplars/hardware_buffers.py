@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
@@ -38,6 +38,16 @@ def insert_measured(folder: Path, hardware: str, exemplars: Iterable[Exemplar]) 
     buffer = ExemplarBuffer.open(ours, create=True)
     buffer.insert(exemplars)
     buffer.save()
+
+
+def copy_exemplars(source: Path, target: Path, is_chosen: Callable[[Exemplar], bool]) -> None:
+    """Copy the chosen exemplars of a buffer, with what it withholds and the hardware that it names."""
+    buffer = ExemplarBuffer.open(target, create=True)
+    buffer.insert(filter(is_chosen, ExemplarBuffer.open(source)))
+    buffer.save()
+    for name in (WITHHELD, NAME):
+        if (source / name).exists():
+            shutil.copy(source / name, target)
 
 
 def hardware_of(folder: Path) -> str:

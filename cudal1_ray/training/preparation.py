@@ -13,9 +13,7 @@ import numpy as np
 
 from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of
+from cudal1_ray.exemplars.hardware_buffers import buffers_of, copy_exemplars
 from cudal1_ray.files import replacing_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
@@ -256,12 +254,7 @@ def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) 
             shutil.copytree(source, partial, dirs_exist_ok=True)
             return
         version = read_state(origin).policy_version
-        buffer = ExemplarBuffer.open(partial, create=True)
-        buffer.insert(exemplar for exemplar in ExemplarBuffer.open(source) if exemplar.policy_version < version)
-        buffer.save()
-        for name in (WITHHELD, HARDWARE):
-            if (source / name).exists():
-                shutil.copy(source / name, partial)
+        copy_exemplars(source, partial, lambda exemplar: exemplar.policy_version < version)
 
 
 def _check_fingerprint(config: Config, run: RunFolder) -> None:
