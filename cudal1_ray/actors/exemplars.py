@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
-from cudal1_ray.exemplars.hardware_buffers import fastest_elsewhere, switch
+from cudal1_ray.exemplars.hardware_buffers import copy_exemplars, fastest_elsewhere, switch
+from cudal1_ray.files import replacing_folder
 
 
 class ExemplarActor(FleetMember):
@@ -35,6 +36,24 @@ class ExemplarActor(FleetMember):
         added = self._buffer.insert(exemplars)
         self._buffer.save()
         return added
+
+    def rewind(self, policy_version: int, evaluated: Collection[str]) -> None:
+        """Drop what this version of the policy or a later one wrote, of the exemplars that the run evaluated: it goes
+        on from that version's checkpoint. On disk when this returns.
+
+        Args:
+            evaluated: ids; others were there before the run, whatever version of another run wrote them.
+        """
+
+        def is_kept(exemplar: Exemplar) -> bool:
+            is_own = exemplar.step > 0 and exemplar.exemplar_id in evaluated
+            return not is_own or exemplar.policy_version < policy_version
+
+        if all(map(is_kept, self._buffer.served)):
+            return
+        with replacing_folder(self._folder) as partial:
+            copy_exemplars(self._folder, partial, is_kept)
+        self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
 
     def select(self, problem_ids: Sequence[str], seed: int) -> list[Selection]:
         """Return one selection per problem id, drawn by the configured strategy; the same seed draws the same."""

@@ -85,8 +85,7 @@ def test_assessment_when_continued_with_fewer_samples_asks_anew(tmp_path):
 
 
 def test_run_when_stopped_before_its_first_checkpoint_begins_again(tmp_path):
-    # Without exemplars: the same completions would be copies of those that the first attempt left in the buffer.
-    overrides = ["checkpoint.every_steps=10", "exemplars=none"]
+    overrides = ["checkpoint.every_steps=10"]
     first = open_session(tmp_path, *overrides)
     first.crew.learner.stop_at = 2
     with pytest.raises(Stopped):
@@ -112,6 +111,19 @@ def test_completions_when_written_after_the_last_checkpoint_are_asked_for_again(
     assert tally["3"] == 0 and tally["4"] == PROBLEMS * GROUP
     assert not set(first.crew.evaluations.evaluated) & set(second.crew.evaluations.evaluated)
     assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("every_steps", [2, 10], ids=["after_a_checkpoint", "before_the_first"])
+def test_prompts_when_a_run_was_killed_show_the_exemplars_of_an_unbroken_run(tmp_path, every_steps):
+    overrides = [f"checkpoint.every_steps={every_steps}", "exemplars=top_k"]
+    unbroken = run_stage(open_session(tmp_path / "unbroken", *overrides))
+    first = open_session(tmp_path, *overrides)
+    first.crew.learner.stop_at = 3  # steps 1 to 3 are learned, 4 is evaluated
+    with pytest.raises(Stopped):
+        run_stage(first)
+    continued = run_stage(open_session(tmp_path, *overrides))
+    assert [*JsonLines(continued.run.selections)] == [*JsonLines(unbroken.run.selections)]
+    check_complete(continued)
 
 
 def test_looks_when_written_after_the_last_checkpoint_are_taken_again(tmp_path):
