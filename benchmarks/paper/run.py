@@ -101,13 +101,13 @@ class Table:
         """Train and assess arms, as many side by side as there are GPUs, and return the (seed, arm) not done.
 
         Args:
-            after_each: called whenever an arm is done and others run or are left.
+            after_each: called whenever an arm has been run and others are left, once the next ones run.
 
         An arm waits for the policy that it starts from, not for its assessment, and for another arm in the same folder.
         Of those that can begin, what others wait for comes first, then those whose policies learn, with exemplars
         before without, and at last those with the base model's weights. What still runs when the time is up is stopped.
         """
-        left: list[tuple[int, str]] = list(pairs)
+        left, arm_ended = self.left(pairs), False
         tried: set[tuple[int, str]] = set()
         waited_for = {(seed, self.needed(arm)) for seed, arm in left}
         cores = dict(zip(gpus, shares(os.sched_getaffinity(0), len(gpus)), strict=True))
@@ -134,17 +134,15 @@ class Table:
                             running[pool.submit(on, gpu, arm, seed)] = ((seed, arm), gpu)
                             tried.add((seed, arm))
                             busy.add(self.folder(arm, seed))
+                    if arm_ended and left:
+                        after_each()
                     if not running:
                         return left
                     done = wait(running, LOOK_S, return_when=FIRST_COMPLETED).done
                     if self.runner.seconds_left == 0.0:
                         self.runner.stop()
-                    for future in done:
-                        pair, _ = running.pop(future)
-                        if future.result():
-                            left.remove(pair)
-                            if left:
-                                after_each()
+                    outcomes = {running.pop(future)[0]: future.result() for future in done}
+                    left, arm_ended = [pair for pair in left if not outcomes.get(pair)], any(outcomes.values())
             finally:
                 self.runner.stop()
 

@@ -184,11 +184,27 @@ def test_arm_when_the_policy_it_starts_from_is_still_assessed_begins(tmp_path, m
 def test_arms_when_others_wait_for_nothing_come_in_the_order_of_what_they_learn(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table, started = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
-    end, done = ended_run(table), []
+    end = ended_run(table)
     monkeypatch.setattr(runner, "_process", lambda *words: started.append(words[0]) or end(*words))
     pairs = arms.todo(["base", "evolution", "grpo", "bucket"], [1], table.arms)
-    assert table.run_all(pairs, ["0"], lambda: done.append(started[-1])) == [] and done == started[:4]
+    assert table.run_all(pairs, ["0"]) == []
     assert [name.removeprefix("seed-1-") for name in started] == ["stage1", "bucket", "grpo", "evolution", "stage1"]
+
+
+def test_arms_when_one_is_done_go_on_while_the_runs_are_packed(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
+    begun, packed, end = threading.Event(), [], ended_run(table)
+
+    def process(name, *words):
+        if name == "seed-1-grpo":
+            begun.set()
+        return end(name, *words)
+
+    monkeypatch.setattr(runner, "_process", process)
+    pairs = arms.todo(["grpo"], [1], table.arms)
+    assert table.run_all(pairs, ["0"], lambda: packed.append(begun.wait(20))) == [] and packed == [True]
+    assert table.run_all(pairs, ["0"], lambda: packed.append(False)) == [] and packed == [True]  # none was left
 
 
 def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
