@@ -83,6 +83,11 @@ class Table:
         """Return the arm whose policy or folder this one needs; empty for one that needs none."""
         return "stage1" if arm == "base" else self.arms[arm].start
 
+    def lacks(self, arm: str, seed: int) -> str:
+        """Return the arm whose policy this one needs and that is not there; empty when it can run."""
+        needed = self.needed(arm) if arm == "base" or self.needs_start(arm, seed) else ""
+        return needed if needed and not self.trained(needed, seed) else ""
+
     def run(self, arm: str, seed: int, gpu: str = "") -> bool:
         """Train and assess an arm; return whether it is done.
 
@@ -113,6 +118,11 @@ class Table:
         cores = dict(zip(gpus, shares(os.sched_getaffinity(0), len(gpus)), strict=True))
         running: dict[Future[bool], tuple[tuple[int, str], str]] = {}
 
+        for seed, arm in left:
+            if (lacking := self.lacks(arm, seed)) and (seed, lacking) not in left:
+                reason = f"needs the policy of {self.folder(lacking, seed)}, whose checkpoint is not there; "
+                self.runner.fail(run_name(arm, seed), f"{reason}unpack a pack that has it, or delete that folder")
+
         def order(pair: tuple[int, str]) -> tuple[bool, bool, bool]:
             arm = self.arms[pair[1]]
             return pair not in waited_for, not arm.learns, not arm.shows_exemplars
@@ -129,7 +139,7 @@ class Table:
                     for seed, arm in sorted(left, key=order):
                         if not free or (seed, arm) in tried or self.folder(arm, seed) in busy:
                             continue
-                        if not (needed := self.needed(arm)) or self.trained(needed, seed):
+                        if not self.lacks(arm, seed):
                             gpu = free.pop(0)
                             running[pool.submit(on, gpu, arm, seed)] = ((seed, arm), gpu)
                             tried.add((seed, arm))

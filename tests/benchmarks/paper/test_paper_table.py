@@ -191,6 +191,15 @@ def test_arms_when_others_wait_for_nothing_come_in_the_order_of_what_they_learn(
     assert [name.removeprefix("seed-1-") for name in started] == ["stage1", "bucket", "grpo", "evolution", "stage1"]
 
 
+def test_arm_when_the_policy_it_starts_from_was_left_out_of_a_pack_is_named(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
+    records.note_arm(table.folder("stage1", 1), "stage1", {"at": 1.0})  # done, and its checkpoint is not here
+    monkeypatch.setattr(runner, "_process", ended_run(table))
+    assert table.run_all([(1, "stage1"), (1, "grpo")], ["0"]) == [(1, "grpo")]
+    assert re.search("needs the policy of .*seed-1-stage1, .* not there", runner.failed["seed-1-grpo"])
+
+
 def test_arms_when_one_is_done_go_on_while_the_runs_are_packed(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table = run.Table(runner, samples=2, arms=arms.arms_from("stage1"))
@@ -283,4 +292,4 @@ def test_start_of_an_arm_when_the_arm_has_a_checkpoint_is_needed_for_the_control
     table = run.Table(Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True)), samples=2)
     assert table.needs_start(arm, 2) and not table.needs_start("stage1", 2)
     (table.folder(arm, 2) / "checkpoints" / "contrastive-000016" / "state").mkdir(parents=True)
-    assert table.needs_start(arm, 2) == needed
+    assert table.needs_start(arm, 2) == needed and table.lacks(arm, 2) == ("stage2" if needed else "")
