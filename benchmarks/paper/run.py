@@ -197,8 +197,8 @@ class Table:
         if not self.runner.process(run.name, command, gpu=gpu) or not is_finished(run, of_arm.stage):
             return False
         training = stage_minutes(run, of_arm.stage)
-        whole = self.runner.minutes(run.name, "train") or training
-        self._note(arm, seed, training, round(whole - training, 2))
+        whole = self.runner.minutes(run.name, "train")
+        self._note(arm, seed, training, None if whole is None else round(whole - training, 2))
         return True
 
     def _assess(self, arm: str, seed: int, gpu: str) -> bool:

@@ -81,13 +81,19 @@ class Runner:
         return time.monotonic() >= self.deadline
 
     def minutes(self, name: str, what: str | None = None) -> float | None:
-        """Return the wall time of all attempts at a run, starting up included; None for one not run from here.
+        """Return the wall time of all attempts at a run, starting up included; None where an attempt has no row: it was
+        not made from here, or was killed together with this command.
 
         Args:
             what: counts these attempts alone, as `process` was given it; None: all, assessments too.
         """
-        attempts = [row["minutes"] for row in self._attempts if row["run"] == name and what in (None, row["stage"])]
-        return round(sum(attempts), 2) if attempts else None
+        rows = [row for row in self._attempts if row["run"] == name]
+        trained = [row for row in rows if shlex.split(row["command"])[1] == "train"]
+        chosen = [row for row in rows if what in (None, row["stage"])]
+        starts = sum(1 for _ in read_json_lines(self.folder / name / "environment.jsonl"))
+        if not chosen or (len(trained) < starts and any(row in trained for row in chosen)):
+            return None
+        return round(sum(row["minutes"] for row in chosen), 2)
 
     def run(self, name: str, stage: str, seed: int, *overrides: str) -> bool:
         """Take a run through a stage; return whether the stage is finished."""

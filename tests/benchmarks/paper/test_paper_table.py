@@ -136,6 +136,21 @@ def test_arm_when_trained_is_assessed_by_its_run_on_the_tables_problems(tmp_path
     assert all(table.run(arm, 2) for arm in ("stage1", "bucket", "base")) and len(commands) == 3
 
 
+@pytest.mark.parametrize(("starts", "is_recorded"), [(1, True), (2, False)])
+def test_assessment_minutes_when_a_start_has_no_attempt_are_unknown(tmp_path, monkeypatch, starts, is_recorded):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table = run.Table(runner, samples=2)
+    end = ended_run(table)
+    monkeypatch.setattr(runner, "_process", end)
+    (folder := table.folder("stage1", 1)).mkdir()
+    write_lines(folder / "environment.jsonl", [{"at": ""}] * starts)
+    assert table.run("stage1", 1)
+    assert table.run("base", 1)
+    notes = records.read_arms(folder)
+    assert (notes["stage1"]["assessment_minutes"] is not None) == is_recorded
+    assert notes["base"]["assessment_minutes"] is not None
+
+
 def test_arm_when_its_run_ends_before_its_assessment_is_not_done(tmp_path, monkeypatch):
     runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
     table = run.Table(runner, samples=2)
