@@ -67,24 +67,18 @@ def table_rows(result: dict[str, Any], kind: str) -> list[list[str]]:
         cells = [""] * len(FIGURE_HEADINGS)
         if figures is not None:
             cells = [str(figures["problems"]), str(figures["samples"]), *(_cell(key, figures) for key in FIGURES)]
-        rows.append([arm.label, seeds_cell(result, name), *cells])
+        rows.append([arm.label, seeds_cell(result, name, kind), *cells])
     return rows
 
 
-def seeds_cell(result: dict[str, Any], arm: str) -> str:
-    """Return the seeds of an arm that are assessed, and what is missing of those that the table is to have."""
-    done, begun, missing = _seeds(result, arm)
-    parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
-    return "; ".join(part for part in parts if part)
-
-
-def _seeds(result: dict[str, Any], arm: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the seeds of an arm that are assessed, those that are begun, and those that are to come."""
+def seeds_cell(result: dict[str, Any], arm: str, kind: str) -> str:
+    """Return the seeds of an arm that are assessed so, and what is missing of those that the table is to have."""
     records = result["arms"].get(arm, {}).get("seeds", {})
-    done = [seed for seed, record in records.items() if record["assessed"]]
+    done = [seed for seed, record in records.items() if kind in record["assessed"]]
     begun = [seed for seed in records if seed not in done]
     missing = [seed for seed in result["planned_seeds"] if seed not in records] if ARMS[arm].every_seed else []
-    return done, begun, missing
+    parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
+    return "; ".join(part for part in parts if part)
 
 
 def _named(seeds: Sequence[str], state: str) -> str:

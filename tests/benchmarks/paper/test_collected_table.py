@@ -120,6 +120,8 @@ def test_table_when_arms_or_seeds_are_missing_says_so(runs):
     assert "base model, zero-shot" in others and f"\nNot yet run: {'; '.join(others)}.\n" in table.markdown(result)
     assert seeds["stage 1"] == "1, 2; 3 not yet run"
     assert seeds["+ contrastive, bucket"] == "1; 2 not yet assessed; 3 not yet run"
+    del result["arms"]["stage1"]["seeds"]["1"]["assessed"]["held_out"]
+    assert dict(row[:2] for row in table.table_rows(result, "held_out"))["stage 1"].startswith("2; 1 not yet assessed;")
     measured = {row[0]: row[1:] for row in table.bar_rows(collect.collect([runs]))}
     assert measured["contrastive, bucket beats GRPO without contrast, geometric mean on training problems"] == [
         "not yet run", "",
