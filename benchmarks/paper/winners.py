@@ -2,7 +2,7 @@
 
     python -m benchmarks.paper.winners export --runs runs/table --out benchmarks/results/arms/winners-h100.parquet
     python -m benchmarks.paper.winners measure benchmarks/results/arms/winners-h100.parquet --device cuda \
-        --against eager compile problems=kernelbench_parquet problems.path=FILE.parquet problems.sizes=scaled
+        --against eager compile problems=kernelbench_parquet problems.path=FILE.parquet
     python -m benchmarks.paper.winners measure benchmarks/results/arms/winners-h100.parquet --device cuda \
         --sizes paper --out benchmarks/results/arms/winners-h100-paper.parquet problems...    or on another device
     python -m benchmarks.paper.winners cases benchmarks/results/arms/winners-h100.parquet --out cases.md problems...
@@ -202,6 +202,24 @@ def beats_all(row: dict[str, Any]) -> bool:
     return bool(row["baselines"]) and min(row["speedup_low"], *dict(row["baselines"]).values()) > 1.0
 
 
+def problem_settings(rows: Sequence[Mapping[str, Any]], settings: Sequence[str], sizes: str = "") -> list[str]:
+    """Return the settings that load the winners' problems in `sizes`, or in those that the rows have.
+
+    Raises:
+        UserError: the settings have other sizes, or the rows have several.
+    """
+    of_rows = {row["sizes"] for row in rows if row["sizes"]}
+    if not sizes and len(of_rows) > 1:
+        raise UserError(f"sizes: the winners are of several ({', '.join(sorted(of_rows))}); export them by themselves")
+    if not (sizes := sizes or next(iter(of_rows), "")):
+        return [*settings]
+    chosen = f"problems.sizes={sizes}"
+    for setting in settings:
+        if setting.startswith("problems.sizes=") and setting != chosen:
+            raise UserError(f"{setting}: the winners are measured in sizes {sizes}; give --sizes for others")
+    return [*(setting for setting in settings if setting != chosen), chosen]
+
+
 def cases(rows: list[dict[str, Any]], overrides: list[str], count: int = 3) -> str:
     """Return the winners with the highest lower ends as Markdown: before, after, and why, in the policy's own words.
 
@@ -259,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     again.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
     again.add_argument("--device", default="cpu", help="see cudal1 evaluate (default: cpu)")
     again.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them; others of cudal1 evaluate"
+        "overrides", nargs="*", metavar="key=value", help="problems.* except sizes, as the runs had them; of evaluate"
     )
     study = commands.add_parser("cases")
     study.add_argument("winners", type=Path)
@@ -280,7 +298,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     rows = read(arguments.winners)
     if arguments.command == "cases":
-        write_atomically(arguments.out, cases(rows, arguments.overrides, arguments.count))
+        settings = problem_settings(rows, arguments.overrides)
+        write_atomically(arguments.out, cases(rows, settings, arguments.count))
         print(f"{arguments.out}: {min(arguments.count, len(rows))} of {len(rows)} rows")
         return
     out = arguments.out or arguments.winners
@@ -288,6 +307,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"--sizes {arguments.sizes}: needs --out, as {out} has its own sizes")
     of_problems = [text for text in arguments.overrides if text.startswith(("problems=", "problems."))]
     others = ["--device", arguments.device, *(text for text in arguments.overrides if text not in of_problems)]
+    of_problems = problem_settings(rows, of_problems, arguments.sizes)
     folder, kept = out.with_suffix(".measured"), rows
     files: list[Path] = []
     for file in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):

@@ -133,6 +133,20 @@ def test_winners_when_one_command_measures_them_again_are_held_to_the_rules_of_t
         winners.main(["measure", str(data), "--sizes", "paper", *problems])
 
 
+def test_winners_when_measured_again_are_loaded_in_the_sizes_that_they_get(runs, tmp_path, monkeypatch):
+    settings: list[list[str]] = []
+    monkeypatch.setattr(winners, "measure", lambda *words: settings.append(words[3]) or iter(()))
+    rows = [row | {"sizes": "scaled"} for row in winners.export([runs], ["bucket"])]
+    winners.write(rows, data := tmp_path / "w.parquet")
+    winners.main(["measure", str(data), "problems.limit=36"])
+    winners.main(["measure", str(data), "--sizes", "published", "--out", str(tmp_path / "p.parquet")])
+    assert [load_config(of).problems.sizes for of in settings] == ["scaled", "published"]
+    with pytest.raises(UserError, match="problems.sizes=published: the winners are measured in sizes scaled; give --si"):
+        winners.main(["measure", str(data), "problems.sizes=published"])
+    with pytest.raises(UserError, match="sizes: the winners are of several .paper, scaled.; "):
+        winners.problem_settings([*rows, {"sizes": "paper"}], [])
+
+
 def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
     rows = [{"arm": arm, "rules": [("own_kernel", choice)]} for arm, choice in (("a", "any"), ("b", "required"))]
     assert remeasuring.measuring_settings(rows[1:]) == ["evaluation.rules.own_kernel=required"]
