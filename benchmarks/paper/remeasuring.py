@@ -11,8 +11,10 @@ from benchmarks.paper.records import rule_settings
 from cudal1_ray import cli
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import read_json_lines, write_atomically
+from cudal1_ray.evaluation.verdict import candidate_hash
+from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
 from cudal1_ray.problems import load_problems
+from cudal1_ray.source.text import clean_text
 
 
 def measure(
@@ -25,7 +27,7 @@ def measure(
 ) -> Iterator[Path]:
     """Measure winners under the rules of their runs by `cudal1 evaluate`, and yield a file of verdicts per baseline.
 
-    A verdict that its file has is not made again.
+    A verdict that its file has of the same candidate is not made again.
 
     Args:
         rows: those of a data set.
@@ -44,15 +46,35 @@ def measure(
         if lacking and not chosen:
             continue
         lines, verdicts = folder / f"{baseline}.manifest.jsonl", folder / f"{baseline}.jsonl"
-        text = "".join(json.dumps(line) + "\n" for line in manifest(chosen, problem_settings))
+        entries = manifest(chosen, problem_settings)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(lines, text)
+        write_atomically(lines, "".join(json.dumps(entry) + "\n" for entry in entries))
+        _drop_other_candidates(verdicts, {entry["id"]: _hash(entry["candidate"]) for entry in entries})
         command = ["evaluate", "--manifest", str(lines), "--out", str(verdicts), "--against", baseline]
         code = cli.main([*command, *arguments, *rules])
         if verdicts.is_file():
             yield verdicts
         if code:
             raise SystemExit(code)
+
+
+def verdict_files(folder: Path) -> list[Path]:
+    """Return the files of verdicts that `measure` has left in a folder, by any command."""
+    return [file for file in sorted(folder.glob("*.jsonl")) if not file.name.endswith(".manifest.jsonl")]
+
+
+def _drop_other_candidates(verdicts: Path, hashes: dict[str, str]) -> None:
+    """Remove verdicts on what won these problems before, which `cudal1 evaluate` would refuse to go on from."""
+    lines = JsonLines(verdicts)
+    current = [row for row in lines if hashes.get(row.get("id"), code := row.get("candidate_hash")) == code]
+    if len(current) < sum(1 for _ in lines):
+        lines.keep(current)
+    lines.close()
+
+
+def _hash(code: str) -> str:
+    """Return the hash by which a verdict names its candidate."""
+    return candidate_hash(clean_text(code))
 
 
 def manifest(rows: list[dict[str, Any]], overrides: list[str]) -> list[dict[str, str]]:
@@ -91,7 +113,8 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
     """Return the rows with the verdicts: speedups against eager, and against other baselines on the same device.
 
     A candidate that was rejected is left out. A baseline that a reference cannot be measured as has no speedup; the
-    candidate stays. What was measured on another device, or in other sizes, before is left out.
+    candidate stays. What was measured on another device, or in other sizes, before is left out, and so is a verdict on
+    another candidate.
 
     Args:
         sizes: those of the problems that were measured; a row without a verdict against eager has no speedup there and
@@ -102,7 +125,8 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
         verdicts.setdefault(str(verdict["id"]), {})[verdict["against"]] = verdict
     kept = []
     for row in rows:
-        of_row = verdicts.get(row["problem_id"], {})
+        of_problem, code_hash = verdicts.get(row["problem_id"], {}), _hash(row["code"])
+        of_row = {name: of for name, of in of_problem.items() if of.get("candidate_hash", code_hash) == code_hash}
         eager, winner = of_row.pop("eager", None), row | {"sizes": sizes or row["sizes"]}
         if (eager is None and sizes) or (eager is not None and eager["verdict"] != "accepted"):
             continue

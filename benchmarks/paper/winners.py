@@ -31,7 +31,7 @@ from benchmarks.common.command_line import run_command
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.measured import arm_runs, kernels_of
 from benchmarks.paper.records import recorded_rules
-from benchmarks.paper.remeasuring import measure, with_verdicts
+from benchmarks.paper.remeasuring import measure, verdict_files, with_verdicts
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
 from cudal1_ray.commands.arguments import add_later_arguments
@@ -309,10 +309,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     others = ["--device", arguments.device, *(text for text in arguments.overrides if text not in of_problems)]
     of_problems = problem_settings(rows, of_problems, arguments.sizes)
     folder, kept = out.with_suffix(".measured"), rows
-    files: list[Path] = []
-    for file in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):
-        files.append(file)
-        write(kept := with_verdicts(rows, files, arguments.sizes), out)
+    for _ in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):
+        write(kept := with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
     print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out; verdicts in {folder}")
 
 

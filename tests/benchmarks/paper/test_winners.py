@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.paper import remeasuring, winners
+from cudal1_ray.commands.manifest import VerdictFile, read_manifest
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation import EvaluationConfig, Verdict
 from cudal1_ray.training.rollout_table import write_rollouts
-from tests.benchmarks.paper.tiny_table import evaluated_sample, write_lines
+from tests.benchmarks.paper.tiny_table import CODE, evaluated_sample, write_lines
 from tests.commands.example_files import HONEST, PROBLEM, QUICK
 
 
@@ -141,10 +143,37 @@ def test_winners_when_measured_again_are_loaded_in_the_sizes_that_they_get(runs,
     winners.main(["measure", str(data), "problems.limit=36"])
     winners.main(["measure", str(data), "--sizes", "published", "--out", str(tmp_path / "p.parquet")])
     assert [load_config(of).problems.sizes for of in settings] == ["scaled", "published"]
-    with pytest.raises(UserError, match="problems.sizes=published: the winners are measured in sizes scaled; give --si"):
+    with pytest.raises(UserError, match="problems.sizes=published: the winners are measured in sizes scaled"):
         winners.main(["measure", str(data), "problems.sizes=published"])
     with pytest.raises(UserError, match="sizes: the winners are of several .paper, scaled.; "):
         winners.problem_settings([*rows, {"sizes": "paper"}], [])
+
+
+def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_baselines(runs, tmp_path, monkeypatch):
+    measured: list[tuple[str, str]] = []
+
+    def evaluate(command: list[str]) -> int:
+        options = dict(zip(command[1::2], command[2::2], strict=False))
+        pairs, against = read_manifest(Path(options["--manifest"])).pairs, options["--against"]
+        with VerdictFile(Path(options["--out"]), pairs, EvaluationConfig(against=against)) as file:
+            for pair in pairs:
+                if pair.identity not in file.rows:
+                    measured.append((pair.identity, against))
+                    speedups = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), 2.0)
+                    file.add(pair, Verdict(pair.problem.problem_id, "accepted", hardware="GPU", **speedups))
+        return 0
+
+    monkeypatch.setattr(remeasuring.cli, "main", evaluate)
+    first, second = winners.export([runs], ["bucket"])
+    winners.write([first, second], data := tmp_path / "w.parquet")
+    command = ["measure", str(data), "--out", str(out := tmp_path / "again.parquet"), "--sizes", "published"]
+    winners.main(command)
+    winners.main([*command, "--against", "compile"])
+    assert [dict(row["baselines"]) for row in winners.read(out)] == [{"compile": 2.0}] * 2 and len(measured) == 4
+    winners.write([first, second | {"code": CODE.format(99)}], data)
+    winners.main(command)
+    assert measured[4:] == [(second["problem_id"], "eager")]
+    assert [dict(row["baselines"]) for row in winners.read(out)] == [{"compile": 2.0}, {}]
 
 
 def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
