@@ -40,10 +40,9 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
 from cudal1_ray.files import read_json_lines, replacing, write_atomically
 from cudal1_ray.problems import CorpusEntry, load_problems
+from cudal1_ray.problems.corpus_sources import KERNELBENCH_SIZES
 from cudal1_ray.source.renaming import same_except_names
 
-# Sizes of KernelBench's problems in which the corpus `kernelbench` was measured.
-CORPUS_SIZES = "scaled"
 SCHEMA = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -188,7 +187,7 @@ def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) ->
     pairs = [
         (row, fastest[place])
         for row in rows
-        if (place := (row["problem_id"], row["device"])) in fastest and row["sizes"] == CORPUS_SIZES
+        if (place := (row["problem_id"], row["device"])) in fastest and row["sizes"] == KERNELBENCH_SIZES
     ]
     if not pairs:
         return []

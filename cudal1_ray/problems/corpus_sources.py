@@ -16,6 +16,8 @@ from cudal1_ray.source.text import clean_text, decode_source
 BUNDLED = "bundled"
 # Name of the kernels that this project wrote for KernelBench's training problems.
 KERNELBENCH = "kernelbench"
+# Sizes of KernelBench's problems (problems.sizes) in which the corpus `kernelbench` was measured.
+KERNELBENCH_SIZES = "scaled"
 _KERNELBENCH_FILE = Path(__file__).parent / "corpus" / "kernelbench_kernels.parquet"
 # Columns that name the problem: `problem` with a run's problem id, or KernelBench's number beside its level.
 _PROBLEM_COLUMNS = ("problem", "problem_id")

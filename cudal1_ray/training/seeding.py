@@ -9,7 +9,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
-from cudal1_ray.problems.corpus_sources import require_corpus
+from cudal1_ray.problems.corpus_sources import KERNELBENCH, KERNELBENCH_SIZES, require_corpus
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.wording import counted
 
@@ -40,9 +40,12 @@ def require_seeds(source: str) -> None:
     require_corpus(source, "exemplars.seed_from", "the folder of a run with exemplars")
 
 
-def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None:
+def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: str) -> None:
     """Put what is known of the training problems into the run's buffers, before any candidate of its own: each
     candidate into that of all hardware that measured it. A run on other hardware measures the fastest again.
+
+    Args:
+        sizes: those of the problems. In other sizes than its own the corpus `kernelbench` is no hardware's.
 
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.
@@ -54,8 +57,9 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem]) -> None
         places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
         measured = [(name, exemplar) for name, buffer in places for exemplar in buffer if exemplar.problem_id in ids]
     else:
+        is_measured = source != KERNELBENCH or sizes == KERNELBENCH_SIZES
         measured = [
-            (hardware, Exemplar.new(entry.problem_id, entry.code, speedup))
+            (hardware if is_measured else UNRECORDED, Exemplar.new(entry.problem_id, entry.code, speedup))
             for entry in read_corpus(source, "exemplars.seed_from")
             for hardware, speedup in {entry.hardware: entry.speedup, **entry.speedups}.items()
             if entry.problem_id in ids and speedup > 0

@@ -71,7 +71,7 @@ def test_run_when_started_from_one_that_never_measured_its_seeds_takes_those_ove
 
     seeds = f"exemplars.seed_from={origin.path}"
     seeded = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=seeded", seeds]))
-    seed_exemplars(str(origin.path), seeded, load_problems(load_config([]).problems))
+    seed_exemplars(str(origin.path), seeded, load_problems(load_config([]).problems), "published")
     assert hardware_of(seeded.exemplars) == "there" and len(ExemplarBuffer.open(seeded.exemplars)) == 2
 
 
