@@ -64,17 +64,15 @@ SCHEMA = pa.schema(
 )
 
 
-def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -> list[dict[str, Any]]:
+def export(runs: Sequence[Path], arms: list[str]) -> list[dict[str, Any]]:
     """Return the winner of each problem, fastest first.
 
     Args:
         runs: folders of a table's runs, or of packed ones; data sets of this function.
-        corpus: what stage 1 was given, as `sft.corpus`.
 
     Raises:
         UserError: no run of the arms has begun, and no data set has a winner of theirs.
     """
-    kernels = kernels_of(corpus)
     data_sets = [path for path in runs if path.suffix == ".parquet"]
     candidates = [row for file in data_sets for row in read(file) if row["arm"] in arms]
     with opened_tables([path for path in runs if path not in data_sets]) as folders:
@@ -82,15 +80,14 @@ def export(runs: Sequence[Path], arms: list[str], corpus: str = "kernelbench") -
         if not arms_begun and not candidates:
             raise UserError(f"{', '.join(map(str, runs))}: none of {', '.join(arms)} has begun there")
         for run in arms_begun:
-            rows = _candidates(run.folder, ARMS[run.arm].stage, kernels)
+            rows = _candidates(run.folder, ARMS[run.arm].stage)
             candidates += (row | {"arm": run.arm, "seed": int(run.seed)} for row in rows)
     return best_of_each_problem(candidates)
 
 
-def export_run(run: Path, corpus: str = "kernelbench") -> list[dict[str, Any]]:
+def export_run(run: Path) -> list[dict[str, Any]]:
     """Return the winner of each problem in one run of `cudal1 train`, which need be no arm of a table."""
-    rows = _candidates(run, "contrastive", kernels_of(corpus))
-    return best_of_each_problem(row | {"arm": run.name} for row in rows)
+    return best_of_each_problem(row | {"arm": run.name} for row in _candidates(run, "contrastive"))
 
 
 def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -103,15 +100,11 @@ def best_of_each_problem(candidates: Iterable[dict[str, Any]]) -> list[dict[str,
     return sorted(best.values(), key=lambda row: -row["speedup"])
 
 
-def _candidates(run: Path, stage: str, kernels: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Return what a run's policy wrote itself and was accepted, with an own kernel unless the run's rules need none.
-
-    Args:
-        kernels: those of a corpus by problem, which no winner is, under other names neither.
-    """
-    rules = recorded_rules(run)
+def _candidates(run: Path, stage: str) -> list[dict[str, Any]]:
+    """Return what a run's policy wrote itself and was accepted, with an own kernel unless the run's rules need none."""
+    rules, settings = recorded_rules(run), read_settings(run, "problems", "sft")
     any_kernel = rules.get("own_kernel") == "any"
-    sizes = read_settings(run, "problems")["problems"]["sizes"]
+    sizes, kernels = settings["problems"]["sizes"], kernels_of(settings["sft"]["corpus"])
     references = {row["problem_id"]: row["source"] for row in read_json_lines(run / "problems.jsonl")}
     devices = {row["key"]: row["verdict"].get("hardware", "") for row in read_json_lines(run / "verdicts.jsonl")}
     rows = []

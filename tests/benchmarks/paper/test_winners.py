@@ -85,7 +85,9 @@ def test_winners_when_a_kernel_is_of_the_corpus_leave_it_out(runs, tmp_path):
     renamed = first["code"].replace("(self, x)", "(self, tensor)").replace("x *", "tensor *")
     assert renamed != first["code"]
     file.write_text(f'"""Technique: none\nAnalysis: It is given.\nDesign: Give it.\n"""\n\n{renamed}')
-    rows = winners.export([runs], ["bucket"], corpus=str(tmp_path / "corpus"))
+    for config in runs.glob("*/config.yaml"):
+        config.write_text(config.read_text().replace("corpus: bundled", f"corpus: {tmp_path / 'corpus'}"))
+    rows = winners.export([runs], ["bucket"])
     assert len(rows) == 1 and rows[0]["problem_id"] != first["problem_id"]
 
 
