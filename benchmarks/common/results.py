@@ -112,7 +112,7 @@ def write_result(path: Path, metrics: dict[str, Any], configuration: dict[str, A
         head: a `note`, and `commit`, `command` and `environment` where they are not those of this process.
     """
     result = {
-        "benchmark": path.parent.name,
+        "benchmark": path.absolute().parent.name,
         "commit": current_commit(),
         "command": current_command(),
         "configuration": configuration,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,12 @@ def test_a_result_when_written_keeps_files_names_and_routes_but_no_folders(tmp_p
     }  # fmt: skip
     texts = {"text": "/ is a sign, problems.parquet not", "quoted": 'File "candidate.py", line 3 (other.py)'}
     assert content["metrics"] == metrics | texts
+
+
+def test_result_when_written_to_a_bare_name_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results.write_result(Path("x.json"), {"speedup": 1.0}, {})
+    assert results.read_result(Path("x.json"))["benchmark"] == tmp_path.name
 
 
 def test_a_result_when_it_does_not_say_how_it_was_made_gets_the_command_of_this_process(tmp_path, monkeypatch):
