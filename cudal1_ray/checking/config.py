@@ -7,10 +7,6 @@ from dataclasses import dataclass, field
 from cudal1_ray.errors import UserError
 from cudal1_ray.settings import bounded, check_values, one_of
 
-# Longest timeout of a socket, seconds: poll() takes milliseconds in 31 bits, and Python drops further ones, so that
-# 4,294,967.4 s become 0.1 s.
-_LONGEST_READ_S = (2**31 - 1) / 1000
-
 
 @dataclass
 class JudgeEndpointConfig:
@@ -23,8 +19,8 @@ class JudgeEndpointConfig:
     # Environment variable that holds the API key; null: no key is sent. Keep the key out of files.
     api_key_variable: str | None = None
     # Seconds for one question, all attempts together.
-    timeout_s: float = bounded(120.0, above=0, most=_LONGEST_READ_S)
-    # Attempts for one question; a server that is busy or down is asked again after a second, then after two.
+    timeout_s: float = bounded(120.0, above=0)
+    # Attempts for one question; a server that is busy or down is asked again after a second or more, then after two.
     attempts: int = bounded(2, least=1)
     # Questions under way at the same time.
     concurrency: int = bounded(4, least=1)

@@ -44,7 +44,7 @@ def test_key_when_a_variable_is_named_is_read_from_it(monkeypatch):
 
 def test_key_when_its_variable_is_missing_names_the_variable(monkeypatch):
     monkeypatch.delenv("A_JUDGES_KEY", raising=False)
-    with pytest.raises(UserError, match="api_key_variable is 'A_JUDGES_KEY'"):
+    with pytest.raises(UserError, match="rewards.checker.endpoint.api_key_variable=A_JUDGES_KEY"):
         endpoint("http://localhost:1/v1", api_key_variable="A_JUDGES_KEY")
 
 
@@ -64,9 +64,11 @@ def test_endpoint_when_the_server_is_busy_asks_again():
         (saying("  "), {}, "an empty answer", 1),
         (silent, {"timeout_s": 0.2}, "timed out", 1),
         (dripping, {"timeout_s": 0.3}, "timed out", 1),
-        (hanging_up, {}, 'not an OpenAI completion: {"choices"', 1),
+        (hanging_up, {"attempts": 2}, "RemoteProtocolError", 2),
+        (saying("x" * (5 << 20)), {}, "more than 4 MiB of answer", 1),
+        (lambda handler, _: handler.reply(200, "[" * 100_000), {}, "not an OpenAI completion", 1),
     ],
-    ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up"],
+    ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up", "long", "nested"],
 )
 def test_reply_when_there_is_no_answer_states_the_error_and_the_address(behaviour, fields, message, attempts):
     with chat_server(behaviour) as (url, requests):
@@ -95,7 +97,7 @@ def test_endpoint_when_nothing_listens_is_named():
     with chat_server(saying("")) as (url, _):
         pass  # closed again: its port refuses
     (reply,) = endpoint(url, attempts=1).ask(["?"])
-    assert "refused" in reply.error.lower()
+    assert "ConnectError" in reply.error and url in reply.error
 
 
 @pytest.mark.parametrize(
