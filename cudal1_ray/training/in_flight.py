@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from cudal1_ray.files import JsonLines
 from cudal1_ray.prompting import Prompt
 from cudal1_ray.rollout import Completion
@@ -27,8 +29,8 @@ class StepInFlight:
     def __init__(self, path: Path):
         self._lines = JsonLines(path)
         self._header: dict[str, Any] = next((line for line in self._lines if "prompts" in line), {})
-        self.prompts = [_prompt(row) for row in self._header.get("prompts", ())]
-        self.completions = [_completion(line["completion"]) for line in self._lines if "completion" in line]
+        self.prompts = convert(self._header.get("prompts", []), list[Prompt])
+        self.completions = [convert(line["completion"], Completion) for line in self._lines if "completion" in line]
 
     def begin(self, prompts: Sequence[Prompt], n: int, temperature: float) -> None:
         """Record what is asked: `n` completions of each prompt. Completions of other prompts, of another number of them
@@ -78,12 +80,3 @@ class InFlight:
 
     def _path(self, label: str) -> Path:
         return self._folder / f"{label.replace('/', '-')}.jsonl"
-
-
-def _prompt(row: dict[str, Any]) -> Prompt:
-    return Prompt(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
-
-
-def _completion(row: dict[str, Any]) -> Completion:
-    row["segments"] = [tuple(segment) for segment in row.get("segments", ())]
-    return Completion(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
