@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
 from ray.serve import Application
 
 from cudal1_ray.errors import UserError
@@ -25,7 +27,6 @@ ELSEWHERE = {
     "num_cpus": RUNS_ALREADY,
     "object_store_mib": RUNS_ALREADY,
 }
-PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+@%")
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -64,20 +65,14 @@ def _text(value: Any, quoted: bool = True) -> str:
         return f"[{','.join(_text(item) for item in value)}]"
     if isinstance(value, Mapping):
         return "{}"
-    text = str(value)
-    if not isinstance(value, str) or not quoted or (text and PLAIN.issuperset(text) and not _other_type(text)):
-        return text
-    # In Hydra's grammar a backslash is itself, but before a quote, the closing one included.
-    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
-    return f"'{escaped}'"
+    if not isinstance(value, str) or not quoted or _reads_back(value):
+        return str(value)
+    return QuotedString(value, Quote.single).with_quotes()
 
 
-def _other_type(text: str) -> bool:
-    """Return whether Hydra would take this text for a number, a truth value or null."""
-    if text.lower() in ("true", "false", "null"):
-        return True
+def _reads_back(text: str) -> bool:
+    """Return whether Hydra takes a text without quotes, in a list too, for this text and not for a number or null."""
     try:
-        float(text)
-    except ValueError:
+        return bool(OverridesParser.create().parse_override(f"key=[{text}]").value() == [text])
+    except HydraException:
         return False
-    return True
