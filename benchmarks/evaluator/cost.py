@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Seconds and candidates per hour of the evaluator, beside a process per candidate as KernelBench's own way has it.
 
 Every section writes what it has to --out as it goes, and ends after its share of --minutes: a run that is stopped
 leaves what it measured. Without --rollouts, or without a compiler for builds, these sections are left out.
 
-    python benchmarks/evaluator/cost.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
+    python -m benchmarks.evaluator.cost --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
         --device cuda_train --minutes 30 --out cost.json
 """
 
@@ -28,20 +27,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import pyarrow.parquet as pq  # noqa: E402
+import pyarrow.parquet as pq
 
 from benchmarks.common.command_line import run_command
-from benchmarks.common.results import write_result  # noqa: E402
-from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs  # noqa: E402
-from cudal1_ray.analysis import describe_environment  # noqa: E402
-from cudal1_ray.evaluation import EvaluationConfig, Evaluator  # noqa: E402
-from cudal1_ray.evaluation.compiling.compiler import Compiler  # noqa: E402
-from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders  # noqa: E402
-from cudal1_ray.evaluation.pool import EvaluatorPool  # noqa: E402
-from cudal1_ray.problems import Problem  # noqa: E402
-from cudal1_ray.problems.kernelbench import kernelbench_id  # noqa: E402
+from benchmarks.common.results import write_result
+from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs
+from cudal1_ray.analysis import describe_environment
+from cudal1_ray.evaluation import EvaluationConfig, Evaluator
+from cudal1_ray.evaluation.compiling.compiler import Compiler
+from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders
+from cudal1_ray.evaluation.pool import EvaluatorPool
+from cudal1_ray.problems import Problem
+from cudal1_ray.problems.kernelbench import kernelbench_id
 
 OTHER_WAY = Path(__file__).resolve().parent / "per_candidate_process.py"
 SHARES = {"failing": 1, "problems": 6, "other_way": 4, "references": 8, "rollouts": 8, "builds": 2}

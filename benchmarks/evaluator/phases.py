@@ -1,15 +1,14 @@
-#!/usr/bin/env python3
 """Where the seconds of an evaluator's slots go, phase by phase, those of the exclusive turn, and those of a candidate.
 
 Each slot counts the seconds that it spends in each phase itself (without the phases inside it), beside others and
 within the exclusive turn. With --alone-seconds one evaluator alone is profiled before that, openings apart. With
 --by-step the candidates of each step of a run are evaluated together, one step after another, as in training.
 
-    python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
+    python -m benchmarks.evaluator.phases --kernelbench kernelbench_v0.1.parquet --rollouts rollouts.parquet \
         --device cuda_train --seconds 100 --out phases.json [evaluation.key=value ...]
-    python benchmarks/evaluator/phases.py --kernelbench kernelbench_v0.1.parquet --sizes scaled --by-step \
+    python -m benchmarks.evaluator.phases --kernelbench kernelbench_v0.1.parquet --sizes scaled --by-step \
         --rollouts runs/kb/rollouts/contrastive-000007.parquet --seconds 100 --out phases.json
-    python benchmarks/evaluator/phases.py --manifest corpus/manifest.jsonl --seconds 100 --out phases.json
+    python -m benchmarks.evaluator.phases --manifest corpus/manifest.jsonl --seconds 100 --out phases.json
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import functools
 import os
 import pstats
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -32,19 +30,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import pyarrow.parquet as pq  # noqa: E402
+import pyarrow.parquet as pq
 
 from benchmarks.common.command_line import run_command
-from benchmarks.common.results import write_result  # noqa: E402
-from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of  # noqa: E402
-from benchmarks.evaluator.cost import rollout_pairs  # noqa: E402
-from benchmarks.evaluator.counting import GROUPS, PHASES, CountedPool, counted  # noqa: E402
-from cudal1_ray.commands.manifest import read_manifest  # noqa: E402
-from cudal1_ray.evaluation import Evaluator  # noqa: E402
-from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups  # noqa: E402
-from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem  # noqa: E402
+from benchmarks.common.results import write_result
+from benchmarks.evaluator.common import as_candidate, evaluation_config, reference_pairs, rows_of
+from benchmarks.evaluator.cost import rollout_pairs
+from benchmarks.evaluator.counting import GROUPS, PHASES, CountedPool, counted
+from cudal1_ray.commands.manifest import read_manifest
+from cudal1_ray.evaluation import Evaluator
+from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
+from cudal1_ray.problems import ProblemsConfig, load_problems, parse_problem
 
 Row = dict[str, Any]
 Candidate = tuple[str, Any, str]  # id, problem, code
