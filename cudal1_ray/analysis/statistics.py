@@ -89,24 +89,28 @@ def describe(speedups: np.ndarray, accepted: np.ndarray, *, floor: float, faster
     }
 
 
-def _draws(counts: np.ndarray, width: int, draws: int, rng: np.random.Generator) -> Iterator[tuple]:
-    """Yield (problem index (b, P, 1), sample index (b, P, n), valid (b, P, n)) for all `draws`."""
-    problems = len(counts)
+def _draws(
+    sides: Sequence[SampleSet], draws: int, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+    """Yield the problems drawn (b, P, 1), the same on all sides, and the samples drawn (b, P, n) of each side."""
+    problems, width = len(sides[0].counts), max(side.speedups.shape[1] for side in sides)
     chunk = max(1, _CHUNK_ENTRIES // max(1, problems * width))
     for start in range(0, draws, chunk):
         size = min(chunk, draws - start)
         chosen = rng.integers(problems, size=(size, problems))[..., None]
-        available = counts[chosen]
-        index = (rng.random((size, problems, width)) * available).astype(np.int64)
-        yield chosen, index, np.arange(width) < available
+        yield (
+            chosen,
+            [
+                (rng.random((size, problems, side.speedups.shape[1])) * side.counts[chosen]).astype(np.int64)
+                for side in sides
+            ],
+        )
 
 
-def _resample(samples: SampleSet, array: np.ndarray, chosen, index, valid) -> np.ndarray:
-    """Return (b, P * n) resampled entries of `array`, NaN where the drawn problem has fewer samples."""
+def _resample(samples: SampleSet, array: np.ndarray, chosen: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Return (b, P, n) resampled entries of `array`, NaN where the drawn problem has fewer samples."""
     drawn = array[chosen, index]
-    if not samples.balanced:
-        drawn = np.where(valid, drawn, np.nan)
-    return drawn.reshape(len(drawn), -1)
+    return drawn if samples.balanced else np.where(np.arange(array.shape[1]) < samples.counts[chosen], drawn, np.nan)
 
 
 def bootstrap_intervals(
@@ -118,15 +122,17 @@ def bootstrap_intervals(
     interval is then the exact binomial one over problems (Clopper and Pearson 1934), which leans to the wide
     side.
     """
-    rng = np.random.default_rng(seed)
     mean, median = (np.mean, np.median) if samples.balanced else (np.nanmean, np.nanmedian)
     collected: dict[str, list[np.ndarray]] = {name: [] for name in INTERVAL_METRICS}
     logs = np.log(np.maximum(samples.speedups, floor))
-    for chosen, index, valid in _draws(samples.counts, samples.speedups.shape[1], draws, rng):
-        speedups = _resample(samples, samples.speedups, chosen, index, valid)
-        collected["success_rate"].append(mean(_resample(samples, samples.accepted, chosen, index, valid), axis=1))
+    for chosen, [index] in _draws([samples], draws, np.random.default_rng(seed)):
+        accepted, speedups, drawn_logs = (
+            _resample(samples, array, chosen, index).reshape(len(chosen), -1)
+            for array in (samples.accepted, samples.speedups, logs)
+        )
+        collected["success_rate"].append(mean(accepted, axis=1))
         collected["mean"].append(mean(speedups, axis=1))
-        collected["geomean"].append(np.exp(mean(_resample(samples, logs, chosen, index, valid), axis=1)))
+        collected["geomean"].append(np.exp(mean(drawn_logs, axis=1)))
         collected["median"].append(median(speedups, axis=1))
     intervals = {name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()}
     rate = float(np.nanmean(samples.accepted))
@@ -156,22 +162,13 @@ def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: floa
     """
     if first.problem_ids != second.problem_ids:
         raise ValueError("a paired bootstrap needs the same problems in the same order on both sides")
-    rng = np.random.default_rng(seed)
-    problems = len(first.problem_ids)
-    sides = [(np.log(np.maximum(side.speedups, floor)), side.counts) for side in (first, second)]
-    width = max(side.speedups.shape[1] for side in (first, second))
-    chunk = max(1, _CHUNK_ENTRIES // max(1, problems * width))
     out = []
-    for start in range(0, draws, chunk):
-        size = min(chunk, draws - start)
-        chosen = rng.integers(problems, size=(size, problems))[..., None]
-        means = []
-        for logs, counts in sides:
-            available = counts[chosen]
-            index = (rng.random((size, problems, logs.shape[1])) * available).astype(np.int64)
-            drawn = np.where(np.arange(logs.shape[1]) < available, logs[chosen, index], np.nan)
-            means.append(np.nanmean(drawn, axis=2).mean(axis=1))
-        out.append(means[1] - means[0])
+    for chosen, indices in _draws([first, second], draws, np.random.default_rng(seed)):
+        ours, theirs = (
+            np.nanmean(_resample(side, np.log(np.maximum(side.speedups, floor)), chosen, index), axis=2).mean(axis=1)
+            for side, index in zip((first, second), indices, strict=True)
+        )
+        out.append(theirs - ours)
     return np.concatenate(out)
 
 
