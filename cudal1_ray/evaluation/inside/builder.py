@@ -29,13 +29,10 @@ class Builder(Contestant):
         self, request: messages.Build, fds: list[int]
     ) -> tuple[list[tuple[str, int, int]], list[tuple[str, str]]]:
         """Build what importing the code and constructing its model builds; write the libraries to the given file."""
-        built: list[tuple[str, str]] = []
-        failed: list[tuple[str, str]] = []  # a candidate may catch these failures and go on
+        failed: dict[str, str] = {}  # a candidate may catch these failures and go on
         if request.architecture:
             _pretend_gpu(request.architecture)
-        install_extension_loader(
-            self.scratch, {}, {}, lambda key, path: built.append((key, path)), lambda *failure: failed.append(failure)
-        )
+        built = install_extension_loader(self.scratch, {}, failed)
         try:
             candidate = execute(request.code, self.scratch, "candidate")
             if request.problem_source:
@@ -48,9 +45,9 @@ class Builder(Contestant):
             pass
         entries = []
         with os.fdopen(fds[0], "wb", closefd=False) as file:
-            for key, path in built:
+            for key, path in list(built.items()):  # a thread of the candidate may still build
                 start = file.tell()
                 with open(path, "rb") as library:
                     shutil.copyfileobj(library, file)
                 entries.append((key, start, file.tell() - start))
-        return entries, failed
+        return entries, list(failed.items())

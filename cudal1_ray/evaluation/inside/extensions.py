@@ -38,20 +38,15 @@ def build_key(name: str, options: dict[str, Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-def install_extension_loader(
-    scratch: str,
-    built: dict[str, int],
-    failed: dict[str, str],
-    on_build: Callable[[str, str], None] | None = None,
-    on_failure: Callable[[str, str], None] | None = None,
-) -> None:
+def install_extension_loader(scratch: str, built: dict[str, int], failed: dict[str, str]) -> dict[str, str]:
     """Replace torch's functions that build extensions by ones that load finished libraries, or build them in `scratch`.
 
     Args:
         built: key -> descriptor of the finished library.
-        failed: key -> the compiler's message, of builds that need not be tried again.
-        on_build: is called with (key, path) of each new library.
-        on_failure: is called with (key, message) of each new failure.
+        failed: key -> the compiler's message, of builds that need not be tried again; new failures are added.
+
+    Returns:
+        key -> path of each new library, filled as they are built.
     """
     import torch
     import torch.utils.cpp_extension as cpp_extension
@@ -59,6 +54,7 @@ def install_extension_loader(
     original_inline, original_load = cpp_extension.load_inline, cpp_extension.load
     load_library = torch.ops.load_library
     loaded: dict[str, Any] = {}
+    new_paths: dict[str, str] = {}
 
     def import_new(name: str, key: str, path: str) -> Any:
         """Import a library under a full name of its own: pybind11 gives the first module of a name for all of them."""
@@ -91,14 +87,11 @@ def install_extension_loader(
                 message = _gist(str(error))
                 if str(error).startswith(_REFUSAL):
                     failed[key] = message
-                    if on_failure is not None:
-                        on_failure(key, message)
                 raise ExtensionBuildError(message) from error
             path = os.path.join(folder, f"{name}.so")
             if module is not None and any(module is other for other in loaded.values()):
                 module = import_new(name, key, path)
-            if on_build is not None:
-                on_build(key, path)
+            new_paths[key] = path
         loaded[key] = module
         if module is not None and hasattr(module, "__dict__"):
             LOADED.append(module)
@@ -124,6 +117,7 @@ def install_extension_loader(
         return provide(name, every, lambda folder: original_load(name, paths, **options, build_directory=folder))
 
     cpp_extension.load_inline, cpp_extension.load = load_inline, load
+    return new_paths
 
 
 def _options(parameters: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
