@@ -57,15 +57,3 @@ def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
         raise TypeError(f"get_inputs() gives a dictionary of {names}, forward takes {signature}; give a list") from None
     names = list(signature.parameters)[1:]
     return list(bound.args[1 : 2 + max(map(names.index, inputs), default=-1)])
-
-
-def with_plain_values_of(value: Any, first: Any) -> Any:
-    """Return `value` with the numbers, texts and other plain values of `first`, another draw; its tensors stay new."""
-    if isinstance(value, torch.Tensor) or type(value) is not type(first):
-        return value
-    if isinstance(value, (tuple, list)) and len(value) == len(first):
-        items = [with_plain_values_of(*both) for both in zip(value, first, strict=True)]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict) and value.keys() == first.keys():
-        return {key: with_plain_values_of(item, first[key]) for key, item in value.items()}
-    return first if not isinstance(value, (tuple, list, dict)) else value

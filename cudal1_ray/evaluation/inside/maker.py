@@ -16,7 +16,7 @@ from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.tensors import Row, special_form
 from cudal1_ray.evaluation.inside import input_kinds
 from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
-from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments, with_plain_values_of
+from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments
 from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
 from cudal1_ray.evaluation.inside.equality import alike, bits, close, finite, same
 from cudal1_ray.evaluation.inside.executing import execute
@@ -270,12 +270,13 @@ class Maker(Contestant):
         drawn = self._drawn(seed)
         if self._first is None:
             return drawn
-        counts = len(tensors_in(self._first)), len(tensors_in(drawn))
-        if counts[0] != counts[1]:
+        tensors, count = tensors_in(drawn), len(tensors_in(self._first))
+        if len(tensors) != count:
             raise TypeError(
-                "get_inputs() gives {} tensors, and {} in another call; let it give as many".format(*counts)
+                f"get_inputs() gives {count} tensors, and {len(tensors)} in another call; let it give as many"
             )
-        return with_plain_values_of(drawn, self._first)
+        rest = iter(tensors)
+        return map_tensors(self._first, lambda _: next(rest))
 
     def _drawn(self, seed: int) -> Any:
         """Return inputs drawn on the device itself if the problem allows it: drawing gigabytes elsewhere takes long."""

@@ -11,7 +11,7 @@ from evaluator_settings import quick_config
 from kept_structure_cases import CASES, form
 
 from cudal1_ray.evaluation import Evaluator
-from cudal1_ray.evaluation.inside.constructing import call_arguments, with_plain_values_of
+from cudal1_ray.evaluation.inside.constructing import call_arguments
 from cudal1_ray.evaluation.inside.input_structure import structure_of_inputs
 from cudal1_ray.problems import Problem
 
@@ -85,4 +85,3 @@ def test_arguments_when_given_by_name_must_be_forwards():
     assert call_arguments({"a": ones}, forward) == [ones] and call_arguments(iter([ones]), forward) == [ones]
     with pytest.raises(TypeError, match="forward takes"):
         call_arguments({"d": ones}, forward)
-    assert with_plain_values_of([ones, 2, {"k": "b"}], [ones * 2, 1, {"k": "a"}])[1:] == [1, {"k": "a"}]
