@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cudal1_ray.analysis.summary import combine_seeds, summarise
     from cudal1_ray.analysis.tables import html_table, markdown_table, rich_table
     from cudal1_ray.analysis.techniques import Technique, count_techniques, find_techniques
-    from cudal1_ray.analysis.terminal import present, print_summary
+    from cudal1_ray.analysis.terminal import present
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -32,6 +32,6 @@ __getattr__, __dir__, __all__ = attach(
         "summary": ["combine_seeds", "summarise"],
         "tables": ["html_table", "markdown_table", "rich_table"],
         "techniques": ["Technique", "count_techniques", "find_techniques"],
-        "terminal": ["present", "print_summary"],
+        "terminal": ["present"],
     },
 )

@@ -11,8 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from cudal1_ray.analysis.report import write_report
-from cudal1_ray.analysis.run_data import SPLITS, read_run
-from cudal1_ray.analysis.summary import summarise
+from cudal1_ray.analysis.run_data import SPLITS
 from cudal1_ray.analysis.tables import (
     degenerate_text,
     fitting_table,
@@ -33,7 +32,7 @@ def present(run_folder: str | Path, console: Console) -> Path:
         UserError: the folder does not exist or holds no run.
     """
     page = write_report(run_folder)
-    print_summary(run_folder, console)
+    _print_summary(json.loads((page.parent / "summary.json").read_text(encoding="utf-8")), console)
     for line in closing_lines(Path(run_folder), page):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return page
@@ -51,15 +50,8 @@ def closing_lines(run: Path, page: Path) -> list[str]:
     return lines
 
 
-def print_summary(run_folder: str | Path, console: Console) -> None:
-    """Print the table of a run, and its last stage against the earlier ones, on training and on held-out problems.
-
-    Takes report/summary.json where that is no older than the assessments, and computes it otherwise.
-
-    Raises:
-        UserError: the folder does not exist or holds no run.
-    """
-    summary = _summary(Path(run_folder))
+def _print_summary(summary: Mapping[str, Any], console: Console) -> None:
+    """Print the table of a run, and its last stage against the earlier ones, on training and on held-out problems."""
     if not summary["stages"]:
         console.print(degenerate_text(summary) or "No stage of this run has been assessed yet.")
         return
@@ -94,10 +86,3 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
 def _ratio(row: Mapping[str, Any]) -> str:
     bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
     return f"{format_speedup(row['speedup_ratio'])} ({bounds})"
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    saved, assessed = folder / "report" / "summary.json", folder / "assessments.jsonl"
-    if saved.is_file() and assessed.is_file() and saved.stat().st_mtime >= assessed.stat().st_mtime:
-        return json.loads(saved.read_text(encoding="utf-8"))
-    return summarise(read_run(folder))
