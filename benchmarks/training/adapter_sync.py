@@ -85,7 +85,7 @@ class Pair:
 
         started = time.perf_counter()
         self.learner = LearnerGroup(
-            config.learner, policy, model, cluster.learner, config.seed, None, rollout, cluster.shared_gpu
+            config.learner, policy, model, cluster.learner, config.seed, rollout, cluster.shared_gpu
         )
         fleet = Fleet("rollout", start, cluster.rollout, 0, bring_up=lambda: self.rollouts.bring_up())
         self.rollouts = RolloutFleet(fleet, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)

@@ -63,7 +63,7 @@ class Measurement:
 
         policy = config.policy
         self.learner = LearnerGroup(
-            config.learner, policy, model, cluster.learner, config.seed, None, config.rollout, cluster.shared_gpu
+            config.learner, policy, model, cluster.learner, config.seed, config.rollout, cluster.shared_gpu
         )
         fleet = Fleet("rollout", start, cluster.rollout, 0, bring_up=lambda: self.rollouts.bring_up())
         self.rollouts = RolloutFleet(fleet, workers=config.rollout.tensor_parallel, sleeps=config.rollout.sleep_mode)

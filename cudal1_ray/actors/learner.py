@@ -136,12 +136,11 @@ class LearnerGroup:
         model_path: str,
         role: RoleConfig,
         seed: int,
-        env: dict[str, str] | None = None,
         rollout: RolloutConfig | None = None,
         shares_gpu: bool = False,
     ):
         self._role, self._rollout, self._shares_gpu = role, rollout or RolloutConfig(), shares_gpu
-        start = ray.remote(LearnerActor).options(**actor_options(role, waiting_environment(config) | (env or {})))
+        start = ray.remote(LearnerActor).options(**actor_options(role, waiting_environment(config)))
         self._ranks = [start.remote(rank) for rank in range(role.count)]
         rendezvous = self._ranks[0].address.remote()  # Ray hands every rank its value: nothing waits here
         self._starting = [

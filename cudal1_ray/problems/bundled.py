@@ -13,11 +13,11 @@ from cudal1_ray.problems.problem import SPLITS, Problem, parse_problem
 FOLDER = Path(__file__).parent / "bundled"
 
 
-def load_bundled(folder: Path = FOLDER) -> list[Problem]:
+def load_bundled() -> list[Problem]:
     """Return the bundled problems of both splits in the order of their ids; a family is the id without its number."""
     problems = []
     for split in SPLITS:
-        for file in (folder / split).glob("*.py"):
+        for file in (FOLDER / split).glob("*.py"):
             family = file.stem.rpartition("_")[0]
             source = file.read_text(encoding="utf-8")
             problems.append(

@@ -65,9 +65,9 @@ class Section:
     text: str
 
 
-def find_keys(schema: type, prefix: str = "") -> dict[str, Key | Section]:
+def find_keys(schema: type) -> dict[str, Key | Section]:
     """Return every section and every setting below a schema by its dotted path, in the order of declaration."""
-    return {entry.path: entry for entry in _walk(schema, prefix, "")}
+    return {entry.path: entry for entry in _walk(schema, "", "")}
 
 
 def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:

@@ -69,7 +69,7 @@ def check_sync(
     learner_role = RoleConfig(num_cpus=0.5, num_gpus=learner_gpus, call_timeout_s=300, start_timeout_s=300)
     role = RoleConfig(count=engines, num_cpus=0.5, num_gpus=engine_gpus, call_timeout_s=300, start_timeout_s=300)
     learner = LearnerGroup(
-        LearnerConfig(device=device, zero_stage=1 if on_gpu else 0), policy, str(folder), learner_role, 0, None, config
+        LearnerConfig(device=device, zero_stage=1 if on_gpu else 0), policy, str(folder), learner_role, 0, config
     )
     learner.wait_until_ready()
 
