@@ -30,7 +30,7 @@ from cudal1_ray.evaluation.rules import RulesConfig, allowing
 from cudal1_ray.problems import Problem, ProblemsConfig, load_problems
 from cudal1_ray.problems.files import read_problem_file
 from cudal1_ray.settings.suggestions import nearest, question
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 from cudal1_ray.uncollected import imported_to_stay
 
 # Sections of the settings that this command reads, whatever is evaluated.
@@ -285,12 +285,7 @@ def _displayed(console: Console, doing: str, as_json: bool) -> Iterator[None]:
 
 
 def read_candidate(path: Path) -> str:
-    try:
-        return decode_source(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a Python file that defines ModelNew") from None
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; give a Python file that defines ModelNew") from None
+    return read_source(path, "; give a Python file that defines ModelNew")
 
 
 def read_problem(name: str) -> Problem:

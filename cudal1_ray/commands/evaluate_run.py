@@ -26,7 +26,7 @@ from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.problems.kernelbench import kernelbench_id
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 
 GENERATION = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 # Values of p in fast_p, as in KernelBench's analysis.
@@ -90,9 +90,9 @@ def read_generations(folder: Path, problems: Sequence[Problem]) -> tuple[list[Pa
             skipped.append(f"{file}: problem {number} of level {level} is not among the problems given (problems.path)")
             continue
         try:
-            code = decode_source(file.read_bytes())
-        except (OSError, ValueError) as error:
-            skipped.append(f"{file}: {getattr(error, 'strerror', None) or error}")
+            code = read_source(file)
+        except UserError as error:
+            skipped.append(str(error))
             continue
         identity = file.name.removesuffix("_kernel.py")
         pairs.append(Pair(identity, identity, problem, code))

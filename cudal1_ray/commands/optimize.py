@@ -17,7 +17,7 @@ from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 from cudal1_ray.problems import Problem, parse_problem
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 from cudal1_ray.wording import counted
 
 # Settings that a server lets each request choose.
@@ -104,12 +104,7 @@ def _request_settings(overrides: list[str]) -> dict[str, Any]:
 def _read(module: Module, path: Path) -> Problem:
     from cudal1_ray.serving.optimize.modules import Arguments, complete_module
 
-    try:
-        text = decode_source(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give a Python file with an nn.Module") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not a text file: {error}") from None
+    text = read_source(path, "; give a Python file with an nn.Module")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"{path.parent}: cannot be written, and what is found is saved beside {path.name}")
     inputs = Arguments.parse(module.inputs, "--inputs") if module.inputs else None

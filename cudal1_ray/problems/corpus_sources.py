@@ -11,7 +11,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.problems.corpus import FIELDS, WRONG_PREFIX, CorpusEntry, load_corpus, parse_entry
 from cudal1_ray.problems.kernelbench import kernelbench_id
 from cudal1_ray.problems.tables import column_names, read_rows, table_files, text_of, whole_number_of
-from cudal1_ray.source.text import clean_text, decode_source
+from cudal1_ray.source.text import clean_text, read_source
 
 BUNDLED = "bundled"
 # Name of the kernels that this project wrote for KernelBench's training problems.
@@ -77,10 +77,7 @@ def _find(source: str, key: str, *others: str) -> tuple[list[Path], list[Path]]:
 
 
 def _from_file(file: Path) -> CorpusEntry:
-    try:
-        text = decode_source(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from None
+    text = read_source(file)
     if all(f"{field}:" in text for field in FIELDS):
         return parse_entry(text, file.parent.name, file.stem, str(file))
     return make_entry(file.parent.name, file.stem, text, str(file))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cudal1_ray.errors import UserError
 from cudal1_ray.problems.other_forms import TASK_FILE, read_definition, read_task
 from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 
 
 def read_problem_file(path: Path) -> Problem:
@@ -16,10 +15,7 @@ def read_problem_file(path: Path) -> Problem:
     Raises:
         UserError: naming the file, where it cannot be read or is no problem.
     """
-    try:
-        source = decode_source(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}; give a KernelBench file") from None
+    source = read_source(path, "; give a KernelBench file")
     if path.suffix == ".json":
         return read_definition(path)[0]
     if path.name == TASK_FILE:

@@ -18,7 +18,7 @@ from cudal1_ray.problems.other_forms import (
 )
 from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of, sorted_by_id
 from cudal1_ray.problems.tables import column_names, read_rows, table_files, text_of, whole_number_of
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 
 COLUMNS = ("code", "level", "name", "problem_id")
 _LEVEL_FOLDER = re.compile(r"level[_-]?(\d+)", re.IGNORECASE)
@@ -46,7 +46,7 @@ def load_folder(path: str | Path, levels: Iterable[int] | None = None) -> list[P
     if definitions := definition_files(root):
         return sorted_by_id([problem for file in definitions for problem in read_definition(file)], str(root))
     if tasks := task_files(root):
-        return sorted_by_id([read_task(file, _read_text(file)) for file in tasks], str(root))
+        return sorted_by_id([read_task(file, read_source(file)) for file in tasks], str(root))
     allowed = None if levels is None else set(levels)
     folders = [(root, _level_of(root))]
     folders += [
@@ -111,17 +111,10 @@ def _level_of(folder: Path) -> int | None:
 
 
 def _read_file(file: Path, level: int | None) -> Problem:
-    source = _read_text(file)
+    source = read_source(file)
     numbered = _NUMBERED.fullmatch(file.stem)
     problem_id = kernelbench_id(level, int(numbered.group(1))) if numbered else problem_id_of(file.stem)
     return parse_problem(source, problem_id, origin=str(file), name=file.stem, level=level)
-
-
-def _read_text(file: Path) -> str:
-    try:
-        return decode_source(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: cannot be read as text: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _kernelbook_rows(rows: list[dict], file: Path) -> list[Problem]:

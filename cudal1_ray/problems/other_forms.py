@@ -19,7 +19,7 @@ from cudal1_ray.problems.problem import Problem, parse_problem, problem_id_of
 from cudal1_ray.source.expressions import whole_number
 from cudal1_ray.source.nodes import class_named, function_named, required_arguments
 from cudal1_ray.source.parsing import parse_named
-from cudal1_ray.source.text import decode_source
+from cudal1_ray.source.text import read_source
 
 KERNELBOOK_COLUMNS = ("python_code", "entry_point")
 TASK_FILE = "func_forward.py"
@@ -85,7 +85,7 @@ def read_definition(file: Path) -> list[Problem]:
     Raises:
         UserError: naming the file, what in it cannot be made into a problem, and what to do.
     """
-    definition = _object(file, _text(file))
+    definition = _object(file, read_source(file))
     missing = [key for key in ("name", "axes", "inputs", "reference") if key not in definition]
     if missing:
         raise UserError(f"{file}: no {missing[0]!r}; a definition has name, axes, inputs and reference")
@@ -237,20 +237,13 @@ def _workloads(file: Path, name: str) -> Iterator[dict[str, Any]]:
     )  # a name may hold what patterns hold
     for path in [beside, *shared]:
         if path.is_file():
-            for number, line in enumerate(_text(path).split("\n"), start=1):
+            for number, line in enumerate(read_source(path).split("\n"), start=1):
                 if line.strip():
                     row = _object(f"{path} line {number}", line)
                     workload = row.get("workload") or row
                     if not isinstance(workload, dict):
                         raise UserError(f"{path} line {number}: 'workload' is {workload!r:.60}; it must be an object")
                     yield workload
-
-
-def _text(file: Path) -> str:
-    try:
-        return decode_source(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _object(origin: object, text: str) -> dict[str, Any]:

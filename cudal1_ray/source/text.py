@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from pathlib import Path
+
+from cudal1_ray.errors import UserError
 
 
 def decode_source(data: bytes) -> str:
@@ -25,6 +28,18 @@ def decode_source(data: bytes) -> str:
         where = f"byte {error.start} is no {error.encoding}"
         raise ValueError(f"{where}; save it as UTF-8, or name its coding in the first line") from None
     return clean_text(text)
+
+
+def read_source(path: Path, advice: str = "") -> str:
+    """Return the text of a Python file, see `decode_source`.
+
+    Raises:
+        UserError: naming the file and why it cannot be read, with the advice behind that.
+    """
+    try:
+        return decode_source(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}{advice}") from None
 
 
 def clean_text(text: str) -> str:

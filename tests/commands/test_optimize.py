@@ -213,5 +213,5 @@ def test_module_when_its_file_names_an_encoding_is_read_in_it(tmp_path, encoding
 def test_module_when_it_is_no_text_is_refused_with_the_byte(tmp_path):
     path = tmp_path / "net.py"
     path.write_bytes(NET.encode() + b"# \xff")
-    with pytest.raises(UserError, match="not a text file: byte .* is no utf-8"):
+    with pytest.raises(UserError, match="net.py: byte .* is no utf-8"):
         _read(Module(str(path), "randn(4, 8)", "width=8", ""), path)

@@ -75,7 +75,7 @@ def test_folder_when_it_cannot_be_read_is_named(tmp_path):
     with pytest.raises(UserError, match="1_bad.py: no top-level class `Model`"):
         load_folder(tmp_path)
     bad.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="1_bad.py: cannot be read as text"):
+    with pytest.raises(UserError, match="1_bad.py: .*save it as UTF-8"):
         load_folder(tmp_path)
 
 
