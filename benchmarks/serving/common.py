@@ -22,13 +22,12 @@ import psutil
 from cudal1_ray.config import load_config
 from cudal1_ray.problems import load_problems
 from cudal1_ray.rollout.config import RolloutConfig
-from cudal1_ray.rollout.vllm_compilation import compilation_arguments
+from cudal1_ray.rollout.vllm_arguments import engine_settings
 from cudal1_ray.rollout.vllm_environment import vllm_environment
 from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.training.preparation import prepare_run
 from cudal1_ray.training.run_folder import RunFolder
 
-GIB = 1024**3
 START_TIMEOUT_S = 300.0
 # Name of the model at both servers.
 NAME = "policy"
@@ -168,22 +167,14 @@ def start_vllm(policy: Path, overrides: list[str]) -> Server:
 
 
 def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
-    """Return `rollout.vllm_arguments.engine_arguments` as flags."""
-    on_cpu = config.device == "cpu"
-    batched = max(config.max_num_batched_tokens, config.max_model_len if on_cpu else 0)
-    flags = ["--model", str(policy), "--dtype", config.dtype, "--seed", str(config.seed), "--generation-config", "vllm"]
-    flags += ["--max-model-len", str(config.max_model_len), "--max-num-seqs", str(config.max_num_seqs)]
-    flags += ["--max-num-batched-tokens", str(batched), "--tensor-parallel-size", str(config.tensor_parallel)]
-    flags += ["--no-enable-chunked-prefill" if on_cpu else "--enable-chunked-prefill"]
-    flags += ["--enable-prefix-caching" if config.enable_prefix_caching else "--no-enable-prefix-caching"]
-    flags += ["--enforce-eager"] if config.enforce_eager else []
-    for name, settings in compilation_arguments(config).items():
-        flags += [f"--{name.replace('_', '-')}", json.dumps(settings)]
-    flags += ["--block-size", str(config.block_size)] if config.block_size else []
-    if config.kv_cache_gib is not None:
-        flags += ["--kv-cache-memory-bytes", str(int(config.kv_cache_gib * GIB))]
-    # Beside the former too: vLLM starts only where this share of the memory is free.
-    flags += ["--gpu-memory-utilization", str(config.gpu_memory_utilization)]
+    """Return the settings of our engine as flags of vLLM's server."""
+    flags = []
+    for name, value in engine_settings(config, str(policy)).items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            flags += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
     return flags
 
 

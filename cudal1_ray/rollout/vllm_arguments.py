@@ -22,6 +22,14 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
     from cudal1_ray.rollout.vllm_weight_receiver import BACKEND, ReceiverRegistration, register
 
     register()
+    return engine_settings(config, model_path) | dict(
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
+    )
+
+
+def engine_settings(config: RolloutConfig, model_path: str) -> dict[str, Any]:
+    """Return those of the arguments that vLLM's own server has too, as plain values."""
     on_cpu = config.device == "cpu"
     optional = {} if config.block_size is None else {"block_size": config.block_size}
     return dict(
@@ -36,12 +44,11 @@ def engine_arguments(config: RolloutConfig, model_path: str) -> dict[str, Any]:
         enable_chunked_prefill=not on_cpu,
         enable_prefix_caching=config.enable_prefix_caching,
         kv_cache_memory_bytes=None if config.kv_cache_gib is None else int(config.kv_cache_gib * GIB),
+        # Beside the former too: vLLM starts only where this share of the memory is free.
         gpu_memory_utilization=config.gpu_memory_utilization,
         tensor_parallel_size=config.tensor_parallel,
         enforce_eager=config.enforce_eager,
         generation_config="vllm",  # sampling is the caller's alone, whatever the checkpoint recommends
-        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-        worker_extension_cls=f"{ReceiverRegistration.__module__}.{ReceiverRegistration.__qualname__}",
         **optional,
         **compilation_arguments(config),
     )
