@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.evaluation import CompileResult, EvaluationConfig, Verdict
+from cudal1_ray.evaluation.compiling.cache import without_building
 from cudal1_ray.evaluation.hardware import Machine, describe_machine
 from cudal1_ray.problems import Problem
 from cudal1_ray.uncollected import imported_to_stay
 
 if TYPE_CHECKING:
-    from cudal1_ray.evaluation import Evaluator
+    from cudal1_ray.evaluation import Compiler, Evaluator
     from cudal1_ray.evaluation.pool import EvaluatorPool
 
 Work = tuple[str, Problem, str, float]  # work id, problem, the candidate's code, the problem's best speedup so far
@@ -24,17 +25,29 @@ class CompilerActor(FleetMember):
     """Compiles candidates into the content-addressed cache, before a device is asked for."""
 
     def __init__(self, config: EvaluationConfig):
-        with imported_to_stay():
-            from cudal1_ray.evaluation import Compiler
+        self._config = config
+        self._compiler: Compiler | None = None
+        if config.device != "cpu":  # for which nearly every candidate has something to build
+            self._start()
 
-        self._compiler = Compiler(config)
+    def _start(self) -> Compiler:
+        """Return the compiler, whose imports take more than a second and 200 MB: torch is one of them."""
+        if self._compiler is None:
+            with imported_to_stay():
+                from cudal1_ray.evaluation import Compiler
+
+            self._compiler = Compiler(self._config)
+        return self._compiler
 
     def build_for(self, architecture: str) -> None:
         """See `Compiler.build_for`: this actor sees no GPU, and what it builds for none no evaluator would find."""
-        self._compiler.build_for(architecture)
+        if self._compiler is not None:  # on a CPU there is none to build for
+            self._compiler.build_for(architecture)
 
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
-        return self._compiler.compile(code, problem_source)
+        """See `Compiler.compile`; candidates without anything to build start no compiler."""
+        result = without_building(code)
+        return self._start().compile(code, problem_source) if result is None else result
 
 
 class EvaluatorActor(FleetMember):

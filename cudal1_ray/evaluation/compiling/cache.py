@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ray.files import OwnedFolder
+from cudal1_ray.source.parsing import parse
 
 
 class CompileResult(msgspec.Struct, frozen=True):
@@ -31,6 +32,15 @@ class CompileResult(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return not self.reason
+
+
+def without_building(code: str) -> CompileResult | None:
+    """Return the result for a candidate of which nothing is built: Python alone, or no Python; None for any other."""
+    try:
+        parse(code)
+    except SyntaxError as error:
+        return CompileResult("unparsable", f"{type(error).__name__}: {error}")
+    return None if "cpp_extension" in code else CompileResult()
 
 
 class CompileCache:

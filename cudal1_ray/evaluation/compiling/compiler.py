@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cudal1_ray.closable import Closable
-from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult
+from cudal1_ray.evaluation.compiling.cache import CompileCache, CompileResult, without_building
 from cudal1_ray.evaluation.compiling.headers import PrecompiledHeaders
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Build
 from cudal1_ray.evaluation.hardware import visible_architecture
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
 from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
-from cudal1_ray.source.parsing import parse
 
 # Version of the format of a cache's entries.
 _FORM = "2"
@@ -77,12 +76,8 @@ class Compiler(Closable):
         A candidate that catches the failures of all its builds, and has no kernels of another kind, has nothing of its
         own left: compile_error, or silent_fallback, unless `rules.fallbacks` allows it.
         """
-        try:
-            parse(code)
-        except SyntaxError as error:
-            return CompileResult("unparsable", f"{type(error).__name__}: {error}")
-        if "cpp_extension" not in code:
-            return CompileResult()
+        if (result := without_building(code)) is not None:
+            return result
         key = self._key(code, problem_source)
         result = self.cache.get(key)
         if result is None:

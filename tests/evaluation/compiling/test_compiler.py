@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -179,6 +180,21 @@ def test_compiler_when_code_has_no_extension_builds_nothing(compiler):
     assert compiler.compile("import torch\n").libraries == {}
     broken = compiler.compile("import (")
     assert broken.reason == "unparsable" and "(<candidate>, line 1)" in broken.detail
+
+
+def test_compiler_actor_when_nothing_is_to_be_built_imports_no_torch():
+    script = """
+import sys
+from cudal1_ray.actors.evaluation import CompilerActor
+from cudal1_ray.evaluation import EvaluationConfig
+actor = CompilerActor(EvaluationConfig())
+actor.build_for("9.0a")
+assert actor.compile("x = 1").ok and actor.compile("x =").reason == "unparsable"
+assert "torch" not in sys.modules
+assert actor.compile("import torch.utils.cpp_extension").ok and "torch" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
 
 
 def test_cache_entry_when_put_twice_is_complete(tmp_path):
