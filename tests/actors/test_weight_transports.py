@@ -1,11 +1,14 @@
-"""One learner and two vLLM engines in actors of their own, weights over gloo: what holds after a sync, and after a
-sync that went wrong."""
+"""One learner and two vLLM engines in actors of their own, weights over gloo and through Ray's object store.
+
+What holds after a sync, after a sync that went wrong, and after the death of an engine that generates.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +35,7 @@ from cudal1_ray.learning import (
     encode_prompt,
     load_tokenizer,
 )
-from cudal1_ray.rollout import RolloutConfig, SamplingParameters
+from cudal1_ray.rollout import GenerationRequest, RolloutConfig, SamplingParameters
 from cudal1_ray.rollout.config import WeightSyncConfig
 from cudal1_ray.rollout.transports import build_publisher
 from tests.actors.conftest import POLICY, TEXTS
@@ -42,6 +45,8 @@ pytestmark = pytest.mark.slow
 SYNC = WeightSyncConfig(transport="gloo", bucket_mib=0)
 ROLLOUT = RolloutConfig(max_model_len=128, max_num_seqs=16, kv_cache_gib=0.05, weight_sync=SYNC, drift_band=1e-3)
 ROLE = RoleConfig(count=2, num_cpus=0.5, call_timeout_s=120, start_timeout_s=120)
+STORED = RolloutConfig()  # engines that take weights from Ray's store: whichever way is configured, they take both
+SAMPLING = SamplingParameters(n=1, temperature=1.0, max_tokens=96, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +68,14 @@ def learner(ray_cluster, policy_path):
     group.stop()
 
 
+def new_engine(policy_path: str) -> ray.actor.ActorHandle:
+    return ray.remote(RolloutActor).options(**actor_options(ROLE)).remote(ROLLOUT, policy_path)
+
+
 @pytest.fixture(scope="module")
 def rollouts(ray_cluster, policy_path):
     def start(_: int):
-        return ray.remote(RolloutActor).options(**actor_options(ROLE)).remote(ROLLOUT, policy_path)
+        return new_engine(policy_path)
 
     fleet = RolloutFleet(Fleet("rollout", start, ROLE, max_replacements=4, bring_up=lambda: fleet.bring_up()))
     fleet.fleet.wait_until_ready()
@@ -166,6 +175,65 @@ def test_engine_when_a_phase_hangs_is_poisoned_and_replaced(learner, rollouts, b
     assert np.abs(np.concatenate(first) - np.concatenate(second)).max() < 1e-5
     for each in (waiting, publisher):
         each.close()
+
+
+def test_engines_when_synced_through_rays_store_agree_with_the_learner(learner, rollouts, batch):
+    before = np.concatenate(learner.score(batch))
+    for version in (8, 9):
+        learner.train_sft(batch, 4)
+        rollouts.load_weights(learner.publish(STORED), version)
+        assert_in_step(learner, rollouts, batch, version)
+    assert np.abs(np.concatenate(learner.score(batch)) - before).max() > 0.1  # the weights really moved
+
+    completions = generate(rollouts, [s.prompt_token_ids for s in batch], SAMPLING)
+    assert {completion.policy_version for completion in completions} == {9}
+    sampled = [
+        TrainingSequence(s.prompt_token_ids, completion.token_ids, completion.logprobs)
+        for s, completion in zip(batch, completions, strict=True)
+    ]
+    for scored, sequence in zip(learner.score(sampled), sampled, strict=True):
+        assert np.abs(np.array(scored) - np.array(sequence.sampling_logprobs)).max() < 1e-4
+    assert learner.train_policy_gradient(sampled, AlgorithmConfig())["drift_max_abs"] < 1e-4
+
+
+def test_weights_when_a_generation_runs_are_not_exchanged(learner, rollouts, batch):
+    rollouts.start([GenerationRequest(f"x{i}", batch[0].prompt_token_ids) for i in range(4)], SAMPLING)
+    with pytest.raises(RuntimeError, match="outstanding"):
+        rollouts.load_weights(learner.publish(STORED), 10)
+    while rollouts.outstanding:
+        rollouts.collect()
+
+
+def test_engine_when_killed_while_generating_is_replaced_with_the_current_weights(
+    learner, rollouts, batch, policy_path
+):
+    """It is the only engine of its fleet: its replacement makes what is missing."""
+    role, engine = replace(ROLE, count=1), rollouts.fleet.handle(rollouts.fleet.members[0])
+
+    def start(number: int):
+        return engine if number == 0 else new_engine(policy_path)
+
+    alone = RolloutFleet(Fleet("rollout", start, role, max_replacements=1, bring_up=lambda: alone.bring_up()))
+    alone.load_weights(learner.publish(STORED), 11)
+    prompts = [batch[0].prompt_token_ids] * 160
+    undisturbed = generate(alone, prompts, SAMPLING)
+    pid = ray.get(engine.pid.remote())
+    requests = [GenerationRequest(f"r{i}", prompt) for i, prompt in enumerate(prompts)]
+    alone.start(requests, SAMPLING)
+    completions, deadline = {}, time.monotonic() + 400
+    while not completions:  # some are delivered, most are not
+        assert time.monotonic() < deadline
+        completions.update({c.request_id: c for c in alone.collect()})
+    assert len(completions) < len(requests)
+    os.kill(pid, signal.SIGKILL)
+    while alone.outstanding:
+        assert time.monotonic() < deadline
+        completions.update({c.request_id: c for c in alone.collect()})
+    assert len(alone.fleet.replacements) == 1
+    alone.fleet.stop()
+    assert {c.policy_version for c in completions.values()} == {11}
+    # the same draws, whichever engine made them
+    assert [completions[r.request_id].token_ids for r in requests] == [c.token_ids for c in undisturbed]
 
 
 @pytest.mark.parametrize(
