@@ -53,9 +53,10 @@ demo: setup  ## set-up, then contrastive RL end to end on this machine's CPU, re
 # The suite needs these plugins. To load all that are installed takes two CPU seconds more in each of three processes.
 PLUGINS := --disable-plugin-autoload -p xdist -p pytest_timeout -p _hypothesis_pytestplugin
 
-# Two workers for two cores; a file stays with one of them, since its tests share what was slow to start.
+# Two workers for two cores; a file stays with one of them, since its tests share what was slow to start. Hundreds of
+# processes import the package: without bytecode, which some environments forbid, each would compile it again.
 test: $(TEST_STAMP)  ## set-up, then the suite
-	@$(BIN)/python -m pytest $(PLUGINS) -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PLUGINS) -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 
 test-long: $(TEST_STAMP)  ## set-up, then the tests that the suite leaves out for their length
 	@$(BIN)/python -m pytest -m long
