@@ -178,12 +178,15 @@ def find_names(source: str, file: str = "") -> Iterator[Finding]:
 
 def find_empty_names(source: str, file: str = "") -> Iterator[Finding]:
     """Yield each function, class, parameter and local variable of a Python source whose whole name is empty."""
+    empty = [binding for binding in bindings(source) if binding[1].strip("_").lower() in EMPTY_NAMES]
+    if not empty:  # to look through every function takes longest
+        return
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     trees = [node for node in nodes_of(source) if isinstance(node, functions)]
     local = {(inner.id, inner.lineno) for node in trees for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    for node, name, line in bindings(source):
+    for node, name, line in empty:
         is_field = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and (name, line) not in local)
-        if not is_field and name.strip("_").lower() in EMPTY_NAMES:
+        if not is_field:
             yield Finding(file, line, name, "what it is: found rows are rows")
 
 
