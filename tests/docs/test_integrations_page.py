@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -40,16 +41,19 @@ def test_http_example_when_run_has_the_verdict(tmp_path, monkeypatch, scorer):  
 
 
 @pytest.mark.slow
-def test_trl_example_when_run_takes_a_step(tmp_path, monkeypatch):
+def test_trl_example_when_run_takes_a_step_and_logs_its_reward(tmp_path, monkeypatch):
     pytest.importorskip("trl")
     pytest.importorskip("datasets")
     monkeypatch.chdir(tmp_path)
     policy = make_tiny_model(tmp_path / "policy", seed=1)
-    cpu = "max_steps=1, per_device_train_batch_size=2, num_generations=2, use_cpu=True, bf16=False, report_to=[], "
+    cpu = "max_steps=1, logging_steps=1, per_device_train_batch_size=2, num_generations=2, use_cpu=True, bf16=False, "
+    cpu += "report_to=[], "
     replacements = {
         "Qwen/Qwen2.5-Coder-1.5B-Instruct": policy.path,
         'device="cuda"': f'device="cpu", settings={SETTINGS!r}',
         "max_completion_length=2048": cpu + "max_completion_length=8",
     }
     exec(with_replaced(block_after("TRL"), replacements), {})
-    assert list((tmp_path / "out").iterdir())
+    state = json.loads((tmp_path / "out" / "checkpoint-1" / "trainer_state.json").read_text())
+    logged = [entry for entry in state["log_history"] if "rewards/kernel_reward/mean" in entry]
+    assert logged and logged[0]["rewards/kernel_reward/mean"] == 0.0  # a random policy writes no candidate
