@@ -23,7 +23,7 @@ from cudal1_ray.commands.evaluate_run import evaluate_run
 from cudal1_ray.commands.verdict_tables import BaselineRow, baseline_table, not_measured, verdict_table
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
-from cudal1_ray.evaluation import EvaluationConfig, Verdict
+from cudal1_ray.evaluation import EvaluationConfig, TimingConfig, Verdict
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline, is_file
 from cudal1_ray.evaluation.hardware import require_device
 from cudal1_ray.evaluation.rules import RulesConfig, allowing
@@ -37,7 +37,7 @@ from cudal1_ray.uncollected import imported_to_stay
 _READ = frozenset({"evaluation", "plugins", "recipe"})
 # Most rules that may refuse one candidate, each measured again without.
 _MOST_RULES = 4
-# Pairs of processes for each further baseline on a CPU.
+# Pairs of processes with which a further baseline begins.
 _PROCESSES_BESIDE = 2
 # Seconds between two lines of progress, where there is no terminal.
 _REPORTED_EVERY_S = 10.0
@@ -239,17 +239,27 @@ def _measured_all_the_same(
 def _other_baselines(
     problem: Problem, code: str, config: EvaluationConfig, names: list[str], console: Console, as_json: bool
 ) -> Iterator[BaselineRow]:
-    timing = config.timing
-    if config.device == "cpu":  # beside a verdict that has its time: a second pair of processes shows what differs
-        fewer = min(timing.contestants, _PROCESSES_BESIDE)
-        timing = replace(timing, contestants=fewer, budget_s=timing.budget_s * fewer / max(1, timing.contestants))
-    config = replace(config, timing=timing)
+    config = replace(config, timing=timing_beside(config.timing))
     for name in names:
         if complaint := check_baseline(name, config.device):
             yield BaselineRow(name, missing=complaint)
             continue
         with _displayed(console, f"measuring against {name}", as_json):
             yield BaselineRow.of(name, _verdict(problem, code, config, name))
+
+
+def timing_beside(timing: TimingConfig) -> TimingConfig:
+    """Return how a further baseline is measured, beside a verdict that has its time: at first by two pairs of
+    processes, since the second shows what differs from one to another; time and most pairs shrink by the same share.
+    """
+    share = min(1.0, _PROCESSES_BESIDE / timing.contestants)
+    return replace(
+        timing,
+        contestants=min(timing.contestants, _PROCESSES_BESIDE),
+        most_contestants=round(share * timing.most_contestants),
+        most_near_1=round(share * timing.most_near_1),
+        budget_s=share * timing.budget_s,
+    )
 
 
 def _verdict(problem: Problem, code: str, config: EvaluationConfig, against: str) -> Verdict:

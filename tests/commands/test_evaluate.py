@@ -15,7 +15,7 @@ import pytest
 from example_files import HONEST, PROBLEM, QUICK
 
 from cudal1_ray.cli import main
-from cudal1_ray.commands.evaluate import choose_baselines, choose_preset, fails
+from cudal1_ray.commands.evaluate import choose_baselines, choose_preset, fails, timing_beside
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation import EvaluationConfig, Verdict
@@ -84,6 +84,18 @@ def test_evaluate_when_interrupted_ends_with_one_line(folder):
 def test_preset_when_one_candidate_is_measured_on_a_gpu_is_the_certain_one(device, certain, manifest, preset):
     assert choose_preset(Namespace(device=device, certain=certain, manifest=manifest, run_folder=None)) == preset
     assert load_config([f"evaluation={preset}"]).evaluation.device == device
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [("cuda_certain", (2, 12, 12, 0.8)), ("cuda", (1, 4, 16, 0.4)), ("cpu", (2, 1, 0, 1.5)), ("cpu_train", None)],
+)
+def test_further_baselines_when_the_verdict_took_many_processes_take_the_same_share_of_each(preset, expected):
+    timing = load_config([f"evaluation={preset}"]).evaluation.timing
+    beside = timing_beside(timing)
+    numbers = beside.contestants, beside.most_contestants, beside.most_near_1, beside.budget_s
+    assert numbers == pytest.approx(expected) if expected else beside == timing  # one process is the fewest
+    assert beside.half_width == timing.half_width
 
 
 def test_evaluate_when_certain_takes_more_processes(folder, monkeypatch, capsys):
