@@ -29,8 +29,11 @@ def parse_with_settings(
     """
     words = sys.argv[1:] if words is None else words
     settings = [word for word in words if (key := SETTING.match(word)) and key[1] not in other_keys]
-    arguments = parser.parse_intermixed_args([word for word in words if word not in settings])
-    arguments.overrides += settings
+    arguments = parser.parse_args([word for word in words if word not in settings])
+    if settings and "overrides" not in arguments:  # a command beside others that take some
+        parser.error(f"unrecognized arguments: {' '.join(settings)}")
+    if settings:
+        arguments.overrides += settings
     return arguments
 
 

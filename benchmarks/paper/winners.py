@@ -27,14 +27,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.paper.arms import ARMS
 from benchmarks.paper.measured import arm_runs, kernels_of
 from benchmarks.paper.records import recorded_rules
 from benchmarks.paper.remeasuring import measure, verdict_files, with_verdicts
 from benchmarks.paper.travel import opened_tables
 from cudal1_ray.analysis.techniques import find_techniques
-from cudal1_ray.commands.arguments import add_later_arguments
 from cudal1_ray.config import load_config, read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import exemplar_id
@@ -276,8 +275,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     study.add_argument("--out", type=Path, required=True)
     study.add_argument("--count", type=int, default=3, help="winners, those with the highest gain (default: 3)")
     study.add_argument("overrides", nargs="*", metavar="key=value", help="problems.*, as the runs had them")
-    arguments, rest = parser.parse_known_args(argv)
-    add_later_arguments(parser, arguments, rest)
+    arguments = parse_with_settings(parser, argv)
     if arguments.command == "export":
         if arguments.run:
             rows = best_of_each_problem(row for run in arguments.run for row in export_run(run))

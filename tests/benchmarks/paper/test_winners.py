@@ -138,13 +138,18 @@ def test_winners_when_one_command_measures_them_again_are_held_to_the_rules_of_t
 
 
 def test_winners_when_measured_again_are_loaded_in_the_sizes_that_they_get(runs, tmp_path, monkeypatch):
-    settings: list[list[str]] = []
-    monkeypatch.setattr(winners, "measure", lambda *words: settings.append(words[3]) or iter(()))
+    settings, baselines = [], []
+    monkeypatch.setattr(
+        winners, "measure", lambda *words: baselines.append(words[1]) or settings.append(words[3]) or iter(())
+    )
     rows = [row | {"sizes": "scaled"} for row in winners.export([runs], ["bucket"])]
     winners.write(rows, data := tmp_path / "w.parquet")
-    winners.main(["measure", str(data), "problems.limit=36"])
+    winners.main(["measure", str(data), "--against", "eager", "compile", "problems.limit=36"])
     winners.main(["measure", str(data), "--sizes", "published", "--out", str(tmp_path / "p.parquet")])
     assert [load_config(of).problems.sizes for of in settings] == ["scaled", "published"]
+    assert "problems.limit=36" in settings[0] and baselines == [["eager", "compile"], ["eager"]]
+    with pytest.raises(SystemExit):
+        winners.main(["export", "--out", str(tmp_path / "w.parquet"), "problems.limit=36"])
     with pytest.raises(UserError, match="problems.sizes=published: the winners are measured in sizes scaled"):
         winners.main(["measure", str(data), "problems.sizes=published"])
     with pytest.raises(UserError, match="sizes: the winners are of several .paper, scaled.; "):
