@@ -42,7 +42,8 @@ class ExemplarActor(FleetMember):
         on from that version's checkpoint. On disk when this returns.
 
         Args:
-            evaluated: ids; others were there before the run, whatever version of another run wrote them.
+            evaluated: ids; others were there before the run. So were those of step 0; where an earlier version of this
+                package began the run, they have the step and the version of another run.
         """
 
         def is_kept(exemplar: Exemplar) -> bool:

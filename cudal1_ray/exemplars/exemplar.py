@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cudal1_ray.exemplars.features import CodeFeatures, code_features
 from cudal1_ray.source.normal_form import normalise_code
@@ -18,7 +18,7 @@ class Exemplar:
 
     `speedup` is t(reference) / t(candidate); 0.0 means that the candidate was rejected, `reasons` states why, and
     `detail` what the evaluator found, in one line. `parent_ids` are the exemplars its prompt showed; `step` is the
-    training step that produced it.
+    training step that produced it, 0 where it was there before the run.
     `exemplar_id` and `features` are functions of the normalised code.
     """
 
@@ -64,6 +64,10 @@ class Exemplar:
             code_features(normalised),
             detail,
         )
+
+    def as_seed(self) -> Exemplar:
+        """Return the exemplar as another run begins with it, none of whose steps and policies produced it."""
+        return replace(self, policy_version=0, step=0)
 
 
 def exemplar_id(problem_id: str, code: str) -> str:

@@ -40,10 +40,15 @@ def insert_measured(folder: Path, hardware: str, exemplars: Iterable[Exemplar]) 
     buffer.save()
 
 
-def copy_exemplars(source: Path, target: Path, is_chosen: Callable[[Exemplar], bool]) -> None:
-    """Copy the chosen exemplars of a buffer, with what it withholds and the hardware that it names."""
+def copy_exemplars(source: Path, target: Path, is_chosen: Callable[[Exemplar], bool], as_seeds: bool = False) -> None:
+    """Copy the chosen exemplars of a buffer, with what it withholds and the hardware that it names.
+
+    Args:
+        as_seeds: see `Exemplar.as_seed`.
+    """
     buffer = ExemplarBuffer.open(target, create=True)
-    buffer.insert(filter(is_chosen, ExemplarBuffer.open(source)))
+    chosen = filter(is_chosen, ExemplarBuffer.open(source))
+    buffer.insert(map(Exemplar.as_seed, chosen) if as_seeds else chosen)
     buffer.save()
     for name in (WITHHELD, NAME):
         if (source / name).exists():

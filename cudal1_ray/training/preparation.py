@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from dataclasses import dataclass
@@ -248,13 +249,12 @@ def _given_adapter(config: Config) -> Path | None:
 
 
 def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:
-    """Copy the exemplars that were there before the policy of `origin`; all of them where there is no checkpoint."""
+    """Copy the exemplars that were there before the policy of `origin`; all of them, as seeds, where there is no
+    checkpoint, since the versions of the policy begin anew then.
+    """
+    version = math.inf if origin is None else read_state(origin).policy_version
     with replacing_folder(target) as partial:
-        if origin is None:
-            shutil.copytree(source, partial, dirs_exist_ok=True)
-            return
-        version = read_state(origin).policy_version
-        copy_exemplars(source, partial, lambda exemplar: exemplar.policy_version < version)
+        copy_exemplars(source, partial, lambda exemplar: exemplar.policy_version < version, as_seeds=origin is None)
 
 
 def _check_fingerprint(config: Config, run: RunFolder) -> None:

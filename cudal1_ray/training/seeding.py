@@ -55,7 +55,7 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: 
     folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
         places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
-        measured = [(name, exemplar) for name, buffer in places for exemplar in buffer if exemplar.problem_id in ids]
+        measured = [(name, each.as_seed()) for name, buffer in places for each in buffer if each.problem_id in ids]
     else:
         is_measured = source != KERNELBENCH or sizes == KERNELBENCH_SIZES
         measured = [

@@ -6,7 +6,14 @@ from collections import Counter
 
 import pytest
 
+from cudal1_ray.config import load_config
+from cudal1_ray.evaluation.hardware import Machine
+from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.exemplars.hardware_buffers import insert_measured
 from cudal1_ray.files import JsonLines
+from cudal1_ray.problems import load_problems
+from cudal1_ray.training.preparation import prepare_run
+from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import EvaluatedSample, Plan
 from tests.training.scripted_run import (
     GROUP,
@@ -124,6 +131,33 @@ def test_prompts_when_a_run_was_killed_show_the_exemplars_of_an_unbroken_run(tmp
     continued = run_stage(open_session(tmp_path, *overrides))
     assert [*JsonLines(continued.run.selections)] == [*JsonLines(unbroken.run.selections)]
     check_complete(continued)
+
+
+@pytest.mark.parametrize("taken_by", ["exemplars.seed_from", "init_from"])
+def test_seeds_when_a_killed_run_wrote_copies_of_them_stay(tmp_path, taken_by):
+    """Their steps and versions are those of the run that they come from: 7 and 6, beyond any here."""
+    other = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=other"]))
+    other.policy.mkdir()
+    problems = load_problems(load_config([]).problems)
+    code = "class ModelNew(Model):\n    gain = 100"  # the first candidate of step 1
+    seeds = [Exemplar.new(p.problem_id, code, 9.0, policy_version=6, step=7) for p in problems if p.split == "train"]
+    insert_measured(other.exemplars, "GPU", seeds)
+    overrides = ["checkpoint.every_steps=2", "exemplars=top_k"]
+    config = load_config([f"runs_dir={tmp_path}", "name=run", f"{taken_by}={other.path}"])
+    prepare_run(config, RunFolder(tmp_path / "run"), problems, "sft")
+
+    def session_on_the_gpu():
+        session = open_session(tmp_path, *overrides)
+        session.crew.machine = Machine("GPU")
+        session.settle_hardware()
+        return session
+
+    first = session_on_the_gpu()
+    first.crew.learner.stop_at = 3
+    with pytest.raises(Stopped):
+        run_stage(first)
+    served = session_on_the_gpu().crew.buffer._buffer.served
+    assert [exemplar.speedup for exemplar in served if exemplar.code == code] == [9.0] * len(seeds)
 
 
 def test_looks_when_written_after_the_last_checkpoint_are_taken_again(tmp_path):
