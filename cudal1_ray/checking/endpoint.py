@@ -38,10 +38,12 @@ class JudgeClient:
             await client.aclose()
 
     async def _reply(self, client: EndpointClient, slots: asyncio.Semaphore, prompt: str) -> JudgeReply:
-        error = "an empty answer"
+        error, limit_s = "an empty answer", self._server.timeout_s
         try:
-            async with slots, asyncio.timeout(self._server.timeout_s):  # all attempts together
-                answer = await client.complete(prompt, temperature=self._temperature, max_tokens=self._max_tokens)
+            async with slots, asyncio.timeout(limit_s):  # all attempts together
+                answer = await client.complete(
+                    prompt, temperature=self._temperature, max_tokens=self._max_tokens, begun_within_s=limit_s
+                )
             if answer.text.strip():
                 return JudgeReply(text=answer.text)
         except UserError as failure:  # names the server

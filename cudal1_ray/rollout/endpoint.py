@@ -6,8 +6,10 @@ Its completions have no token ids and no log-probabilities, so it can be sampled
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,16 +104,28 @@ class EndpointClient:
         self._names = {name: name for name in _REPLACEMENTS}
 
     async def complete(
-        self, prompt: str, *, temperature: float, max_tokens: int, seed: int | None = None
+        self,
+        prompt: str,
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int | None = None,
+        begun_within_s: float = math.inf,
     ) -> WrittenText:
-        """Return one answer to one user message. `seed`: None sends none.
+        """Return one answer to one user message.
+
+        Args:
+            seed: None sends none.
+            begun_within_s: seconds after which no further attempt begins, nor a pause before one.
 
         Raises:
             UserError: when the server refuses the request, or `attempts` attempts have failed; without the key.
         """
         async with self._slots:
-            failure, pause = "", 0.0
+            failure, pause, begun = "", 0.0, time.monotonic()
             for attempt in range(self._config.attempts):
+                if attempt and time.monotonic() + pause >= begun + begun_within_s:
+                    break
                 await asyncio.sleep(pause)
                 pause = min(2.0**attempt * (1.0 + random.random()), _LONGEST_PAUSE_S)
                 try:

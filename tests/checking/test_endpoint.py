@@ -58,6 +58,7 @@ def test_endpoint_when_the_server_is_busy_asks_again():
     ("behaviour", "fields", "message", "attempts"),
     [
         (failing(500, 9, saying("")), {"attempts": 2}, "HTTP 500: not now", 2),
+        (failing(503, 9, saying("")), {"attempts": 3, "timeout_s": 0.9}, "HTTP 503: not now", 1),
         (failing(401, 9, saying("")), {"attempts": 3}, "HTTP 401", 1),
         (lambda handler, _: handler.reply(200, "<html>welcome</html>"), {}, "not an OpenAI completion: <html>", 1),
         (lambda handler, _: handler.reply(200, '{"choices": []}'), {}, "not an OpenAI completion", 1),
@@ -68,7 +69,7 @@ def test_endpoint_when_the_server_is_busy_asks_again():
         (saying("x" * (5 << 20)), {}, "more than 4 MiB of answer", 1),
         (lambda handler, _: handler.reply(200, "[" * 100_000), {}, "not an OpenAI completion", 1),
     ],
-    ids=["failing", "refusing", "not-json", "no-choice", "empty", "silent", "dripping", "hanging-up", "long", "nested"],
+    ids="failing busy refusing not-json no-choice empty silent dripping hanging-up long nested".split(),
 )
 def test_reply_when_there_is_no_answer_states_the_error_and_the_address(behaviour, fields, message, attempts):
     with chat_server(behaviour) as (url, requests):
