@@ -37,7 +37,8 @@ def measure(
         lacking: leave out winners that have a speedup against the baseline.
 
     Raises:
-        UserError: the settings load none of the problems, or the winners were trained under several sets of rules.
+        UserError: the settings load none of the problems, or others than those of the folder's verdicts, or the
+            winners were trained under several sets of rules.
         SystemExit: `cudal1 evaluate` was interrupted or refuses its arguments, as it has printed.
     """
     rules = measuring_settings(rows)
@@ -48,6 +49,7 @@ def measure(
         lines, verdicts = folder / f"{baseline}.manifest.jsonl", folder / f"{baseline}.jsonl"
         entries = manifest(chosen, problem_settings)
         folder.mkdir(parents=True, exist_ok=True)
+        _require_same_problems(folder, {entry["id"]: _hash(entry["problem"]) for entry in entries})
         write_atomically(lines, "".join(json.dumps(entry) + "\n" for entry in entries))
         _drop_other_candidates(verdicts, {entry["id"]: _hash(entry["candidate"]) for entry in entries})
         command = ["evaluate", "--manifest", str(lines), "--out", str(verdicts), "--against", baseline]
@@ -61,6 +63,17 @@ def measure(
 def verdict_files(folder: Path) -> list[Path]:
     """Return the files of verdicts that `measure` has left in a folder, by any command."""
     return [file for file in sorted(folder.glob("*.jsonl")) if not file.name.endswith(".manifest.jsonl")]
+
+
+def _require_same_problems(folder: Path, hashes: dict[str, str]) -> None:
+    """Raise UserError where any verdict, against any baseline, was made on another text of its problem."""
+    for file in verdict_files(folder):
+        for row in read_json_lines(file):
+            made_on = row.get("problem_hash", "")
+            if made_on and hashes.get(row["id"], made_on) != made_on:
+                raise UserError(
+                    f"{file}: {row['id']} was measured in other sizes or with another text; give another --out"
+                )
 
 
 def _drop_other_candidates(verdicts: Path, hashes: dict[str, str]) -> None:

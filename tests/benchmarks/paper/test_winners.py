@@ -183,6 +183,18 @@ def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_ba
     assert [dict(row["baselines"]) for row in winners.read(out)] == [{"compile": 2.0}, {}]
 
 
+def test_winners_when_measured_before_on_other_problems_are_refused_whatever_the_baseline(runs, tmp_path, monkeypatch):
+    """Else the speedups of the verdicts that are there would stand under the new sizes."""
+    monkeypatch.setattr(remeasuring.cli, "main", lambda command: 0)
+    rows = winners.export([runs], ["bucket"])
+    winners.write(rows, data := tmp_path / "w.parquet")
+    (folder := tmp_path / "again.measured").mkdir()
+    write_lines(folder / "eager.jsonl", [verdict_of(rows[0], "eager", 2.0, problem_hash="of other sizes")])
+    command = ["measure", str(data), "--out", str(tmp_path / "again.parquet"), "--sizes", "published"]
+    with pytest.raises(UserError, match=f"eager.jsonl: {rows[0]['problem_id']} was measured in other sizes"):
+        winners.main([*command, "--against", "compile"])
+
+
 def test_winners_when_trained_under_several_rules_are_not_measured_by_one_command():
     rows = [{"arm": arm, "rules": [("own_kernel", choice)]} for arm, choice in (("a", "any"), ("b", "required"))]
     assert remeasuring.measuring_settings(rows[1:]) == ["evaluation.rules.own_kernel=required"]
