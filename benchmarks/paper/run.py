@@ -144,10 +144,10 @@ class Table:
                             running[pool.submit(on, gpu, arm, seed)] = ((seed, arm), gpu)
                             tried.add((seed, arm))
                             busy.add(self.folder(arm, seed))
-                    if arm_ended and left:
-                        after_each()
                     if not running:
                         return left
+                    if arm_ended:
+                        after_each()
                     done = wait(running, LOOK_S, return_when=FIRST_COMPLETED).done
                     if self.runner.seconds_left == 0.0:
                         self.runner.stop()

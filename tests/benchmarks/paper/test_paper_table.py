@@ -231,6 +231,15 @@ def test_arms_when_one_is_done_go_on_while_the_runs_are_packed(tmp_path, monkeyp
     assert table.run_all(pairs, ["0"], lambda: packed.append(False)) == [] and packed == [True]  # none was left
 
 
+def test_runs_when_none_goes_on_are_left_to_the_caller_to_pack(tmp_path, monkeypatch):
+    runner = Runner(tmp_path, math.inf, OF_BUNDLED, Console(quiet=True))
+    table, packed = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), []
+    monkeypatch.setattr(runner, "_process", ended_run(table, failing="seed-1-bucket"))
+    pairs = arms.todo(["grpo", "bucket"], [1], table.arms)
+    assert table.run_all(pairs, ["0"], lambda: packed.append(table.left(pairs))) == [(1, "bucket")]
+    assert packed == [[(1, "grpo"), (1, "bucket")]]  # once stage 1 is done, not again when GRPO is
+
+
 def test_arms_when_the_time_is_up_are_stopped_whatever_they_do(tmp_path, monkeypatch):
     runner = Runner(tmp_path, time.monotonic(), OF_BUNDLED, Console(quiet=True))
     table, stopped = run.Table(runner, samples=2, arms=arms.arms_from("stage1")), threading.Event()
