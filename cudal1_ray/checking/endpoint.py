@@ -31,25 +31,22 @@ class JudgeClient:
         return asyncio.run(self._ask(prompts)) if prompts else []
 
     async def _ask(self, prompts: Sequence[str]) -> list[JudgeReply]:
-        client, slots = EndpointClient(self._server, _URL, _KEY), asyncio.Semaphore(self._server.concurrency)
+        client = EndpointClient(self._server, _URL, _KEY)
         try:
-            return await asyncio.gather(*(self._reply(client, slots, prompt) for prompt in prompts))
+            return await asyncio.gather(*(self._reply(client, prompt) for prompt in prompts))
         finally:
             await client.aclose()
 
-    async def _reply(self, client: EndpointClient, slots: asyncio.Semaphore, prompt: str) -> JudgeReply:
+    async def _reply(self, client: EndpointClient, prompt: str) -> JudgeReply:
         error, limit_s = "an empty answer", self._server.timeout_s
         try:
-            async with slots, asyncio.timeout(limit_s):  # all attempts together
-                answer = await client.complete(
-                    prompt, temperature=self._temperature, max_tokens=self._max_tokens, begun_within_s=limit_s
-                )
+            answer = await client.complete(
+                prompt, temperature=self._temperature, max_tokens=self._max_tokens, limit_s=limit_s
+            )
             if answer.text.strip():
                 return JudgeReply(text=answer.text)
         except UserError as failure:  # names the server
             return JudgeReply(error=str(failure))
-        except TimeoutError:
-            error = "timed out"
         except Exception as failure:  # whatever else a broken server makes httpx raise
             error = first_line(failure)
         return JudgeReply(error=f"no answer from {self._server.url}: {error}")

@@ -6,10 +6,8 @@ Its completions have no token ids and no log-probabilities, so it can be sampled
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import random
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,38 +108,39 @@ class EndpointClient:
         temperature: float,
         max_tokens: int,
         seed: int | None = None,
-        begun_within_s: float = math.inf,
+        limit_s: float | None = None,
     ) -> WrittenText:
         """Return one answer to one user message.
 
         Args:
             seed: None sends none.
-            begun_within_s: seconds after which no further attempt begins, nor a pause before one.
+            limit_s: seconds of all attempts together, from the beginning of the first; None: no limit.
 
         Raises:
             UserError: when the server refuses the request, or `attempts` attempts have failed; without the key.
         """
-        async with self._slots:
-            failure, pause, begun = "", 0.0, time.monotonic()
-            for attempt in range(self._config.attempts):
-                if attempt and time.monotonic() + pause >= begun + begun_within_s:
-                    break
-                await asyncio.sleep(pause)
-                pause = min(2.0**attempt * (1.0 + random.random()), _LONGEST_PAUSE_S)
-                try:
-                    # httpx limits single reads: a server that sends a byte now and then would never meet that.
-                    async with asyncio.timeout(self._config.timeout_s):
-                        response = await self._post(prompt, temperature, max_tokens, seed)
-                except (httpx.HTTPError, TimeoutError) as error:  # refused, reset, timed out
-                    failure = f"{type(error).__name__} {error}".strip()
-                    continue
-                if response.status_code == 200:
-                    return self._text_of(response)
-                failure = f"HTTP {response.status_code}: {' '.join(response.text.split())[:300]}"
-                if response.status_code not in _TRANSIENT:
-                    break
-                pause = min(_seconds(response.headers.get("retry-after", "")) or pause, _LONGEST_PAUSE_S)
-            raise self._error(failure)
+        failure, pause = "", 0.0
+        try:
+            async with self._slots, asyncio.timeout(limit_s):
+                for attempt in range(self._config.attempts):
+                    await asyncio.sleep(pause)
+                    pause = min(2.0**attempt * (1.0 + random.random()), _LONGEST_PAUSE_S)
+                    try:
+                        # httpx limits single reads: a server that sends a byte now and then would never meet that.
+                        async with asyncio.timeout(self._config.timeout_s):
+                            response = await self._post(prompt, temperature, max_tokens, seed)
+                    except (httpx.HTTPError, TimeoutError) as error:  # refused, reset, timed out
+                        failure = f"{type(error).__name__} {error}".strip()
+                        continue
+                    if response.status_code == 200:
+                        return self._text_of(response)
+                    failure = f"HTTP {response.status_code}: {' '.join(response.text.split())[:300]}"
+                    if response.status_code not in _TRANSIENT:
+                        break
+                    pause = min(_seconds(response.headers.get("retry-after", "")) or pause, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            failure = f"timed out after {failure}" if failure else "timed out"
+        raise self._error(failure)
 
     async def _post(self, prompt: str, temperature: float, max_tokens: int, seed: int | None) -> httpx.Response:
         """Return the response to a request without the fields that the server does not take."""
