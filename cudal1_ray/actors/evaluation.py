@@ -46,8 +46,9 @@ class CompilerActor(FleetMember):
 
     def compile(self, code: str, problem_source: str = "") -> CompileResult:
         """See `Compiler.compile`; candidates without anything to build start no compiler."""
-        result = without_building(code)
-        return self._start().compile(code, problem_source) if result is None else result
+        if self._compiler is None and (result := without_building(code)) is not None:
+            return result
+        return self._start().compile(code, problem_source)
 
 
 class EvaluatorActor(FleetMember):
