@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +37,13 @@ class ExemplarActor(FleetMember):
         self._buffer.save()
         return added
 
-    def rewind(self, policy_version: int, evaluated: Collection[str]) -> None:
-        """Drop what this version of the policy or a later one wrote, of the exemplars that the run evaluated: it goes
-        on from that version's checkpoint. On disk when this returns.
-
-        Args:
-            evaluated: ids; others were there before the run. So were those of step 0; where an earlier version of this
-                package began the run, they have the step and the version of another run.
+    def rewind(self, policy_version: int) -> None:
+        """Drop what this version of the policy or a later one wrote: the run goes on from that version's checkpoint.
+        On disk when this returns.
         """
 
         def is_kept(exemplar: Exemplar) -> bool:
-            is_own = exemplar.step > 0 and exemplar.exemplar_id in evaluated
-            return not is_own or exemplar.policy_version < policy_version
+            return exemplar.step == 0 or exemplar.policy_version < policy_version
 
         if all(map(is_kept, self._buffer.served)):
             return

@@ -45,9 +45,5 @@ class VerdictJournal:
         """Return all verdicts of a scope, in the order they came."""
         return [Verdict.from_dict(row["verdict"]) for row in self._lines if row["scope"] == scope]
 
-    def keys(self, scope: str) -> set[str]:
-        """Return the keys of all candidates of a scope, whatever hardware measured them."""
-        return {row["key"] for row in self._lines if row["scope"] == scope}
-
     def _remember(self, scope: str, key: str, verdict: Verdict) -> None:
         self._known[scope, key, verdict.hardware if self._hardware else ""] = verdict

@@ -221,7 +221,7 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
         state.policy_version = before.policy_version
         session.progress.note(f"starting from {checkpoint.path}")
     session.metrics.rewind(state.stages_done, state.stage, state.step)
-    session.crew.ask_exemplars("rewind", state.policy_version, session.journal.keys("training"))
+    session.crew.ask_exemplars("rewind", state.policy_version)
     rewind_rows(JsonLines(session.run.assessments_during), state.stages_done, state.stage, state.step)
     if checkpoint is not None:
         learner = session.crew.learner
