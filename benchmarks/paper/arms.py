@@ -41,6 +41,11 @@ class Arm:
         """Return whether its prompts show exemplars that its run found."""
         return any(text.startswith("exemplars=") and text != "exemplars=none" for text in self.settings)
 
+    @property
+    def has_control(self) -> bool:
+        """Return whether its run ends by asking the policy that it started from, with the exemplars that it found."""
+        return self.stage == "contrastive" and self.learns and self.shows_exemplars
+
 
 ARMS = {
     arm.name: arm
@@ -58,9 +63,15 @@ ARMS = {
             ),
         ),
         Arm("stage1", "stage 1", stage="sft"),
-        Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1"),
-        # As many samples on top as stage 3 has, so that what follows differs in how it learns, not in how much it sees.
-        Arm("stage2-long", "stages 1 + 2, samples of stage 3 too", stage="self_supervised", start="stage2"),
+        Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1", settings=("exemplars=bucket",)),
+        # From where stage 3 starts, with as many samples: the two differ in how they learn, not in how much they see.
+        Arm(
+            "stage2-long",
+            "stages 1 + 2, with the samples of stage 3",
+            stage="self_supervised",
+            start="stage2",
+            settings=("exemplars=bucket",),
+        ),
         Arm("grpo", "+ GRPO without contrast", start="stage2", settings=("exemplars=none",)),
         Arm("bucket", "+ contrastive, bucket", start="stage2", settings=("exemplars=bucket",)),
         Arm("island", "+ contrastive, island", start="stage2", settings=("exemplars=island",), every_seed=False),
@@ -70,11 +81,10 @@ ARMS = {
 
 
 def arms_from(start: str) -> dict[str, Arm]:
-    """Return the arms with those of stage 3 starting from `start`, "stage1" or "stage2"."""
-    return {
-        name: replace(arm, start=start) if arm.stage == "contrastive" and arm.start else arm
-        for name, arm in ARMS.items()
-    }
+    """Return the arms with those of stage 3, and what they are compared with, starting from `start`, "stage1" or
+    "stage2".
+    """
+    return {name: replace(arm, start=start) if arm.start == "stage2" else arm for name, arm in ARMS.items()}
 
 
 def run_name(arm: str, seed: int) -> str:

@@ -25,7 +25,7 @@ from cudal1_ray.exemplars import ExemplarBuffer, exemplar_id
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import read_corpus
 from cudal1_ray.source.renaming import same_except_names
-from cudal1_ray.training.assessment import CONTROLS, WITHOUT_EXEMPLARS
+from cudal1_ray.training.assessment import CONTROLS, WITH_OWN_EXEMPLARS, WITHOUT_EXEMPLARS
 from cudal1_ray.training.policy_assessment import BASE, FILE
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -147,9 +147,10 @@ def _assessment_rows(run: ArmRun) -> tuple[list[dict[str, Any]], list[dict[str, 
         return [row for row in read_json_lines(run.folder / FILE) if row["policy"] == BASE], []
     rows = list(read_json_lines(run.folder / "assessments.jsonl"))
     without = [row | {"exemplars": False} for row in rows if row["stage"] == stage + WITHOUT_EXEMPLARS]
+    with_own = [row | {"exemplars": True} for row in rows if row["stage"] == stage + WITH_OWN_EXEMPLARS]
     own = [row | {"exemplars": bool(without) and row["split"] == "train"} for row in rows if row["stage"] == stage]
     control = [row for row in rows if row["stage"] in CONTROLS]
-    return [*without, *own], control
+    return [*without, *with_own, *own], control
 
 
 def _rollouts(run: Path, stage: str) -> list[dict[str, Any]]:

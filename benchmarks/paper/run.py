@@ -77,7 +77,7 @@ class Table:
     def needs_start(self, arm: str, seed: int) -> bool:
         """Return whether the arm still needs the policy that it starts from: to begin, or to be compared with it."""
         begun = bool(CheckpointStore(self.folder(arm, seed) / "checkpoints", keep=1).all())
-        return bool(self.arms[arm].start) and (self.arms[arm].shows_exemplars or not begun)
+        return bool(self.arms[arm].start) and (self.arms[arm].has_control or not begun)
 
     def needed(self, arm: str) -> str:
         """Return the arm whose policy or folder this one needs; empty for one that needs none."""

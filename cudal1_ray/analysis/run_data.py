@@ -23,6 +23,7 @@ STAGES = (
     "untrained_with_exemplars",
     "untrained",
     "sft",
+    "self_supervised_with_own_exemplars",
     "self_supervised",
     "sft_with_exemplars",
     "self_supervised_with_exemplars",

@@ -26,6 +26,7 @@ STAGE_NAMES = {
     "self_supervised": "self-supervised",
     "contrastive": "contrastive RL",
     "untrained_with_exemplars": "starting policy, with exemplars",
+    "self_supervised_with_own_exemplars": "self-supervised, with exemplars",
     "sft_with_exemplars": "control: supervised fine-tuning, with the exemplars found since",
     "self_supervised_with_exemplars": "control: self-supervised, with the exemplars found since",
     "start_with_exemplars": "control: starting policy, with the exemplars found since",

@@ -32,6 +32,8 @@ from cudal1_ray.training.stages.contrastive import contrastive_prompts
 SCOPE = "assessment"
 UNTRAINED = "untrained"
 WITH_EXEMPLARS, WITHOUT_EXEMPLARS = "_with_exemplars", "_without_exemplars"
+# Of a stage that itself learns from prompts with exemplars and from prompts without.
+WITH_OWN_EXEMPLARS = "_with_own_exemplars"
 # Stands in a control's name for what the run began with, where that is no checkpoint of an earlier stage.
 START = "start"
 # Names of a control's rows.
@@ -44,8 +46,8 @@ def assess(session: Session, stage: str) -> None:
     """Sample the policy that the engines hold and append one row per sample to assessments.jsonl.
 
     The contrastive policy is asked as it was trained, with exemplars from its buffer, and on the training problems
-    without them too; the buffer knows nothing of held-out problems, so there it answers without. Does nothing when the
-    run has this stage's rows already.
+    without them too; the buffer knows nothing of held-out problems, so there it answers without. So is the policy of
+    stage 2, where that learns from prompts of both kinds. Does nothing when the run has this stage's rows already.
     """
     settings = session.config.assessment
     lines = JsonLines(session.run.assessments)
@@ -62,17 +64,20 @@ def assess(session: Session, stage: str) -> None:
         rows.extend(sample_rows(session, name, answers))
         return answers
 
-    if stage == "contrastive":
+    if other := _other_way(session.config, stage):
         if shows_exemplars(session, train):
-            ask(stage + WITHOUT_EXEMPLARS, train, False)
-        samples = ask(stage, train + held_out, True)
-    else:
-        if stage == UNTRAINED and shows_exemplars(session, train):
-            ask(stage + WITH_EXEMPLARS, train, True)
-        samples = ask(stage, train + held_out, False)
+            ask(stage + other, train, other != WITHOUT_EXEMPLARS)
+    samples = ask(stage, train + held_out, stage == "contrastive")
     lines.keep([*lines, *rows])  # all of a stage or none of it
     accepted = sum(j.verdict.accepted for j in samples)
     session.progress.advance(f"assess {stage}", f"{accepted}/{len(samples)} accepted")
+
+
+def _other_way(config: Config, stage: str) -> str:
+    """Return the suffix of a stage's name where its policy is asked training problems in another way too; else ""."""
+    if stage == "self_supervised":
+        return WITH_OWN_EXEMPLARS if config.self_supervised.shows_exemplars else ""
+    return {UNTRAINED: WITH_EXEMPLARS, "contrastive": WITHOUT_EXEMPLARS}.get(stage, "")
 
 
 def assess_control(session: Session) -> None:

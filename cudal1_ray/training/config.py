@@ -75,6 +75,11 @@ class SelfSupervisedConfig:
     algorithm: AlgorithmConfig = field(default_factory=lambda: AlgorithmConfig(name="reinforce"))
     rewards: RewardsConfig = field(default_factory=lambda: RewardsConfig(kind="success"))
 
+    @property
+    def shows_exemplars(self) -> bool:
+        """Return whether any of its prompts may show exemplars: the first round's successes are the first ones."""
+        return self.exemplar_prompts and self.rounds > 1
+
 
 @dataclass
 class ContrastiveConfig:

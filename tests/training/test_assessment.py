@@ -10,14 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ray.analysis.run_data import RunData
+from cudal1_ray.analysis.run_data import STAGES, RunData
 from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import load_problems
 from cudal1_ray.problems.select import fixed_problems
+from cudal1_ray.training import assessment
 from cudal1_ray.training.assessment import (
     CONTROLS,
+    UNTRAINED,
+    assess,
     figures_of_rows,
     name_of_control,
     problems_of_table,
@@ -73,6 +76,30 @@ def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same()
     )
     config.assessment.problems = None
     assert problems_of_table(session, problems) == problems
+
+
+@pytest.mark.parametrize(
+    ("stage", "settings", "shows"),
+    [
+        (UNTRAINED, (), {UNTRAINED: False, "untrained_with_exemplars": True}),
+        ("sft", (), {"sft": False}),
+        ("self_supervised", (), {"self_supervised": False, "self_supervised_with_own_exemplars": True}),
+        ("self_supervised", ("self_supervised.exemplar_prompts=false",), {"self_supervised": False}),
+        ("self_supervised", ("self_supervised.rounds=1",), {"self_supervised": False}),
+        ("contrastive", (), {"contrastive": True, "contrastive_without_exemplars": False}),
+    ],
+)
+def test_policy_when_it_learnt_from_prompts_of_both_kinds_is_asked_both(tmp_path, monkeypatch, stage, settings, shows):
+    session, way_of = run_stage(open_session(tmp_path, *settings)), {}
+
+    def ask(session, problems, exemplars, name):
+        way_of[name] = exemplars
+        assert exemplars == (stage == "contrastive") or all(problem.split == "train" for problem in problems)
+        return []
+
+    monkeypatch.setattr(assessment, "sample", ask)
+    assess(session, stage)
+    assert way_of == shows and set(way_of) <= set(STAGES)
 
 
 def start_of(run: Path, *overrides: str) -> Beginning:

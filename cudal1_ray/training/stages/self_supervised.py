@@ -17,7 +17,7 @@ def run_self_supervised(session: Session) -> None:
     """Run the rounds that the checkpoint does not have yet."""
     settings = session.config.self_supervised
     done = session.steps_done(STAGE)
-    if settings.exemplar_prompts and settings.rounds > 1:
+    if settings.shows_exemplars:
         session.measure_exemplars(session.rotation)
     session.progress.stage(STAGE, settings.rounds, done)
     session.crew.learner.start_stage(
@@ -33,7 +33,7 @@ def run_self_supervised(session: Session) -> None:
     def prompts(step: int) -> list[Prompt]:
         ids = session.rotation
         requests = [session.prompt(problem_id) for problem_id in ids]
-        if settings.exemplar_prompts and step > 1:  # the first round's successes are the first exemplars
+        if settings.exemplar_prompts and step > 1:
             requests += contrastive_prompts(session, ids, session.seed(f"{STAGE}/{step}/exemplars"))
         return requests
 

@@ -328,6 +328,16 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
     assert table.kinds(result) == [*table.KINDS] and f"**{measured.CONTROL}**" in text
 
 
+def test_claims_when_stage_2_learnt_from_exemplars_compare_it_asked_with_them(tmp_path):
+    runs = write_table(tmp_path, {"stage1": 1.0, "stage2-long": 0.5, "bucket": 3.0}, (1,))
+    file = runs / arms.run_name("stage2-long", 1) / "assessments.jsonl"
+    rows = list(read_json_lines(file))
+    faster = {"stage": "self_supervised_with_own_exemplars", "speedup": 2.0}
+    write_lines(file, rows + [line | faster for line in rows if line["split"] == "train"])
+    claim, *_ = collect.collect([runs])["bars"]
+    assert "beats stages 1 + 2" in claim["bar"] and claim["ratio"] == pytest.approx(3.0 / 2.0)
+
+
 def test_copies_when_counted_are_exemplars_shown_and_kernels_that_stage_1_learnt_from():
     codes = ["def f(x):\n    return x\n", "def g(y):\n    return y\n", "def f(x):\n    return x + 1\n"]
     rows = [row("p", 2.0, code=code) for code in codes[1:]] + [row("p", 2.0, copied=True), row("p", 0.0, copied=True)]
