@@ -82,9 +82,13 @@ ARMS = {
 
 def arms_from(start: str) -> dict[str, Arm]:
     """Return the arms with those of stage 3, and what they are compared with, starting from `start`, "stage1" or
-    "stage2".
+    "stage2". From stage 1, stage 2 with the samples of stage 3 is stages 1 + 2, and nothing starts from a shorter one.
     """
-    return {name: replace(arm, start=start) if arm.start == "stage2" else arm for name, arm in ARMS.items()}
+    return {
+        name: replace(arm, start=start) if arm.start == "stage2" else arm
+        for name, arm in ARMS.items()
+        if name != "stage2" or start == "stage2"
+    }
 
 
 def run_name(arm: str, seed: int) -> str:

@@ -61,7 +61,10 @@ class Table:
         self.problems = len(fixed_problems(train, self.config.problems.asked))
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise UserError when one of these arms trains the base model further and that has random weights."""
+        """Raise UserError when the table has no such arm, or one trains the base model further, of random weights."""
+        if absent := [name for name in names if name not in self.arms]:
+            why = "nothing starts from it with --start stage1; stage2-long is stages 1 + 2 then"
+            raise UserError(f"--arms {' '.join(absent)}: {why}")
         if self.config.policy.kind != "scratch":
             return
         untrained = [name for name in names if self.arms[name].stage not in ("", "sft") and not self.arms[name].start]
@@ -244,7 +247,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/table"), help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), help="default: all")
     parser.add_argument("--start", choices=("stage1", "stage2"), default="stage2", help="of stage 3's arms")
     parser.add_argument("--samples", type=int, default=4, help="of each problem, in an assessment (default: 4)")
     parser.add_argument("--problems", type=int, help="of each split, in an assessment (default: all)")
@@ -270,8 +273,8 @@ def main() -> int:
     runner = Runner(arguments.runs, deadline, [*SHARED, *arguments.overrides], console)
     arms = arms_from(arguments.start)
     table = Table(runner, arguments.samples, arguments.problems, arms)
-    pairs = todo(arguments.arms, arguments.seeds, arms)
-    table.check({arm for _, arm in pairs})
+    pairs = todo(arguments.arms or list(arms), arguments.seeds, arms)
+    table.check(dict.fromkeys([*(arguments.arms or ()), *(arm for _, arm in pairs)]))
 
     def pack() -> None:
         if arguments.pack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.paper.arms import ARMS
+from benchmarks.paper.arms import ARMS, arms_from
 from benchmarks.paper.figures import SHARES
 from benchmarks.paper.measured import CONTROL
 from benchmarks.paper.records import rule_settings
@@ -34,9 +34,9 @@ FIGURES = {
 LEGEND = (
     "95% bootstrap intervals over problems and, where there are several, seeds. Copies: accepted samples that equal an "
     "exemplar shown or a kernel of stage 1's corpus, names aside. > shown: samples, no copies, more than 3% faster "
-    "than every exemplar in their prompt. Geom. mean: over all samples, a failure counts as 0.1. As trained: a "
-    "contrastive policy is asked with the exemplars that its run found, others without; the claims compare policies "
-    "asked this way."
+    "than every exemplar in their prompt. Geom. mean: over all samples, a failure counts as 0.1. As trained: a policy "
+    "whose run showed exemplars is asked with those that it found, others without; the claims compare policies asked "
+    "this way."
 )
 CHANGES_LEGEND = (
     "What candidates change of the exemplars shown. Copied: nothing but names; retuned: numbers and strings too (block "
@@ -79,6 +79,12 @@ def seeds_cell(result: dict[str, Any], arm: str, kind: str) -> str:
     missing = [seed for seed in result["planned_seeds"] if seed not in records] if ARMS[arm].every_seed else []
     parts = [", ".join(done), _named(begun, NOT_ASSESSED), _named(missing, NOT_RUN)]
     return "; ".join(part for part in parts if part)
+
+
+def _start(result: dict[str, Any]) -> str:
+    """Return where stage 3 starts in this table, "stage1" or "stage2"."""
+    of_stage_3 = (of["seeds"].values() for name, of in result["arms"].items() if ARMS[name].start == "stage2")
+    return "stage1" if any(record["start"] == "stage1" for records in of_stage_3 for record in records) else "stage2"
 
 
 def _named(seeds: Sequence[str], state: str) -> str:
@@ -195,7 +201,7 @@ def _conditions(result: dict[str, Any]) -> list[str]:
 def markdown(result: dict[str, Any]) -> str:
     """Return the tables as Markdown: claims, figures of every arm, comparisons, budgets, techniques."""
     lines = [LEGEND, *_conditions(result)]
-    if missing := [arm.label for name, arm in ARMS.items() if name not in result["arms"]]:
+    if missing := [arm.label for name, arm in arms_from(_start(result)).items() if name not in result["arms"]]:
         lines.append(f"Not yet run: {'; '.join(missing)}.")
     lines += ["", *markdown_lines(["claim", "measured", "holds"], bar_rows(result))]
     for kind in kinds(result) or ["train"]:

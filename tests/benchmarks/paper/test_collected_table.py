@@ -118,6 +118,9 @@ def test_table_when_arms_or_seeds_are_missing_says_so(runs):
     seeds = dict(row[:2] for row in table.table_rows(result, "train"))
     others = [arm.label for arm in arms.ARMS.values() if arm.label not in seeds]
     assert "base model, zero-shot" in others and f"\nNot yet run: {'; '.join(others)}.\n" in table.markdown(result)
+    for record in result["arms"]["bucket"]["seeds"].values():
+        record["start"] = "stage1"  # where stages 1 + 2 is stage2-long
+    assert "; stages 1 + 2;" in f" {'; '.join(others)}" and "; stages 1 + 2;" not in table.markdown(result)
     assert seeds["stage 1"] == "1, 2; 3 not yet run"
     assert seeds["+ contrastive, bucket"] == "1; 2 not yet assessed; 3 not yet run"
     del result["arms"]["stage1"]["seeds"]["1"]["assessed"]["held_out"]

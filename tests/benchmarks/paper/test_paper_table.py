@@ -102,6 +102,14 @@ def test_table_when_an_arm_would_start_from_random_weights_refuses_it_before_any
         table.check(names)
 
 
+def test_table_when_an_arm_has_no_place_in_it_refuses_it_before_any_run(tmp_path):
+    runner = Runner(tmp_path, math.inf, ["recipe=demo", *arms.SHARED], Console(quiet=True))
+    table = run.Table(runner, samples=1, arms=arms.arms_from("stage1"))
+    table.check(["stage1", "stage2-long", "bucket"])
+    with pytest.raises(UserError, match="--arms stage2: .*stage2-long is stages 1"):
+        table.check(["stage1", "stage2", "bucket"])
+
+
 def ended_run(table: run.Table, failing: str = ""):
     """Return what stands for a process: it leaves the checkpoint and the assessment of a finished run, unless it is
     that of the run `failing`."""
