@@ -206,9 +206,7 @@ def sample(session: Session, problems: Sequence[Problem], exemplars: bool, label
     else:
         prompts = [session.prompt(problem_id) for problem_id in ids]
     sampling = session.sampling(settings.temperature, label)
-    samples = session.sampler.sample(
-        prompts, session.problems, settings.samples_per_problem, sampling, scope=SCOPE, label=label
-    )
+    samples = session.sample(prompts, settings.samples_per_problem, sampling, scope=SCOPE, label=label)
     session.last_assessment_s = time.perf_counter() - started
     return samples
 

@@ -187,7 +187,7 @@ class Pipeline:
             return
         if session.state.policy_version < self._version_of(step) - stage.staleness:
             return
-        if session.reviews and any(waiting.samples is None for waiting in self._steps):
+        if session.reviewer and any(waiting.samples is None for waiting in self._steps):
             return  # the engines are wanted as the judge of what they wrote before
         label = self._label(step)
         prompts = tuple(session.batches.in_flight.step(label).prompts or stage.prompts(step))
@@ -244,8 +244,8 @@ class Pipeline:
             if step.groups_to_repeat or step.to_revise or not step.batch.evaluated:
                 return
             samples = step.batch.result()
-            if self._session.reviews:
-                samples = self._session.sampler.review(samples, self._session.problems, step.batch.plan.label)
+            if self._session.reviewer:
+                samples = self._session.reviewer.review(samples, step.batch.plan.label)
             self._session.remember(samples, step.number)
             step.take(samples)
             if step.turn == 0 and len(step.batches) <= self._stage.ask_again:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from cudal1_ray.checking import HackCases, JudgeReply, RewardChecker, Ruling, Suspect
 from cudal1_ray.checking.checker import Ask
@@ -19,7 +19,6 @@ from cudal1_ray.evaluation import Verdict
 from cudal1_ray.evaluation.verdict import one_line
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import Problem
-from cudal1_ray.prompting import Prompt
 from cudal1_ray.rollout import GenerationRequest, SamplingParameters
 from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.metrics import RunMetrics
@@ -29,26 +28,12 @@ from cudal1_ray.training.sampling import EvaluatedSample
 REVIEWS, CASES = "reviews.jsonl", "hack_cases.parquet"
 
 
-class Samples(Protocol):
-    """What a sampler does, see `cudal1_ray.training.sampling.Sampler`."""
-
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        problems: dict[str, Problem],
-        n: int,
-        sampling: SamplingParameters,
-        scope: str,
-        label: str,
-    ) -> list[EvaluatedSample]: ...
-
-
-class ReviewedSampler:
-    """A sampler whose accepted candidates have passed the reward checker.
+class Reviewer:
+    """Puts accepted candidates before the reward checker, and its rulings on record.
 
     Args:
-        sampler: generates and evaluates.
         checker: rules on what was accepted.
+        problems: by id, at least those of the samples.
         reviews: gets one row for every candidate that jumped or is a known hack.
         ask_exemplars: calls a method of the exemplar actor (`best_speedups`, `withhold`).
         metrics: counts jumps, hacks and missing opinions of the step.
@@ -56,39 +41,24 @@ class ReviewedSampler:
 
     def __init__(
         self,
-        sampler: Samples,
         checker: RewardChecker,
+        problems: Mapping[str, Problem],
         reviews: JsonLines,
         ask_exemplars: Callable[..., Any],
         metrics: RunMetrics,
     ):
-        self._sampler, self._checker, self._reviews = sampler, checker, reviews
+        self._checker, self._problems, self._reviews = checker, problems, reviews
         self._ask_exemplars, self._metrics = ask_exemplars, metrics
         # A buffer taken over from another run may hold what this run's cases know to be hacks.
         confirmed = [case for case in checker.cases.hacks() if case.confirmed_by != "suite"]
         self._ask_exemplars("withhold", [(case.problem_id, case.code) for case in confirmed])
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        problems: dict[str, Problem],
-        n: int,
-        sampling: SamplingParameters,
-        scope: str,
-        label: str,
-    ) -> list[EvaluatedSample]:
-        """Sample as the sampler itself does; confirmed hacks come out rejected, with the category as the reason."""
-        samples = self._sampler.sample(prompts, problems, n, sampling, scope=scope, label=label)
-        return self.review(samples, problems, label)
-
-    def review(
-        self, samples: Sequence[EvaluatedSample], problems: Mapping[str, Problem], label: str
-    ) -> list[EvaluatedSample]:
-        """Return the same completions in the same order, the verdicts of confirmed hacks replaced."""
+    def review(self, samples: Sequence[EvaluatedSample], label: str) -> list[EvaluatedSample]:
+        """Return the same completions in the same order, confirmed hacks rejected with the category as the reason."""
         started = time.perf_counter()
         accepted = [j for j in samples if j.verdict.accepted]
         best = self._ask_exemplars("best_speedups", sorted({j.prompt.problem_id for j in accepted}))
-        rulings = self._checker.rule([_suspect(j, problems, best) for j in accepted])
+        rulings = self._checker.rule([_suspect(j, self._problems, best) for j in accepted])
         self._record(rulings, label)
         if confirmed := [r.suspect for r in rulings if r.confirmed]:
             self._ask_exemplars("withhold", [(suspect.problem_id, suspect.code) for suspect in confirmed])
@@ -108,17 +78,19 @@ class ReviewedSampler:
         self._metrics.add("confirmed_hacks", sum(ruling.confirmed for ruling in distinct))
 
 
-def reviewed_sampler(sampler: Samples, config: Config, run: RunFolder, crew: Crew, metrics: RunMetrics) -> Samples:
-    """Return the sampler as the configuration wants it: with the reward checker behind it, or, by default, as it is."""
+def make_reviewer(
+    config: Config, run: RunFolder, crew: Crew, problems: Mapping[str, Problem], metrics: RunMetrics
+) -> Reviewer | None:
+    """Return the reviewer with the configured reward checker; None, by default, where there is none."""
     settings = config.rewards.checker
     if settings.judge == "none":
-        return sampler
+        return None
     path = run.path / CASES
     cases = HackCases.open(path, settings.cases) if settings.cases else HackCases.open(path)
     reviews = JsonLines(run.path / REVIEWS)
     settled = [row["case_id"] for row in reviews if row["opinion"] in ("hack", "honest")]
     checker = RewardChecker(settings, cases, engine_judge(crew, config), settled)
-    return ReviewedSampler(sampler, checker, reviews, crew.ask_exemplars, metrics)
+    return Reviewer(checker, problems, reviews, crew.ask_exemplars, metrics)
 
 
 def engine_judge(crew: Crew, config: Config) -> Ask:

@@ -22,7 +22,7 @@ from cudal1_ray.training.crew import Crew
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.metrics import RunMetrics
 from cudal1_ray.training.progress import IDLE, Progress, batch_statistics
-from cudal1_ray.training.reviewing import ReviewedSampler, reviewed_sampler
+from cudal1_ray.training.reviewing import make_reviewer
 from cudal1_ray.training.roles import RoleClock
 from cudal1_ray.training.rollout_table import write_rollouts
 from cudal1_ray.training.run_folder import RunFolder, check_free_space
@@ -46,8 +46,8 @@ class Session:
         stopper: decides when the run has to end before its last step.
         last_step_s, last_assessment_s: seconds that the last step, and the last sampling of an assessment, took.
         left_out: ids of the problems that are in neither split, since their prompts are too long.
-        sampler: samples and evaluates a batch at a time; with the reward checker behind it where there is one.
-        batches: the same without the checker, step by step, for a caller with several batches under way.
+        batches: samples and evaluates, for a caller with several batches under way step by step.
+        reviewer: puts what was accepted before the reward checker; None: there is none.
     """
 
     def __init__(
@@ -81,8 +81,7 @@ class Session:
         self.prompts = PromptBuilder(config.prompting, crew.count_tokens, crew.machine, rules, self._related)
         self.left_out = self._leave_out_long_problems()
         self.batches = Sampler(crew, run, self.journal, metrics, progress)
-        self.sampler = reviewed_sampler(self.batches, config, run, crew, metrics)
-        self.reviews = isinstance(self.sampler, ReviewedSampler)
+        self.reviewer = make_reviewer(config, run, crew, self.problems, metrics)
         self.clock = RoleClock(crew)
         self.store = CheckpointStore(run.checkpoints, config.checkpoint.keep, config.checkpoint.export_policy)
         self.engines_current = True  # engines and learner both start from `run.policy`
@@ -205,6 +204,13 @@ class Session:
             seed=seed,
             stop=(),
         )
+
+    def sample(
+        self, prompts: Sequence[Prompt], n: int, sampling: SamplingParameters, scope: str, label: str
+    ) -> list[EvaluatedSample]:
+        """Return what `Sampler.sample` does, reviewed where there is a reward checker."""
+        samples = self.batches.sample(prompts, self.problems, n, sampling, scope=scope, label=label)
+        return self.reviewer.review(samples, label) if self.reviewer else samples
 
     def publish(self, during_generation: bool = False) -> None:
         """Send the learner's weights to every engine, as a new policy version."""

@@ -186,9 +186,9 @@ def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_spli
     long = session.train_problems.pop()
     session.left_out = {long.problem_id}
     run, config, every = session.run, session.config, [*session.train_problems, long]
-    sample = session.sampler.sample
+    sample = session.batches.sample
     monkeypatch.setattr(
-        session.sampler, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
+        session.batches, "sample", lambda *arguments, label, **how: sample(*arguments, label="asked/1", **how)
     )
     assert left_out_problems(run, config) == set()
     list(ask(session, "base", identity := identity_of(Beginning()), [question := Question("train")]))
@@ -201,13 +201,13 @@ def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_spli
 def test_rows_when_a_policy_is_asked_have_its_identity(tmp_path, monkeypatch):
     session = open_session(tmp_path, "assessment.samples_per_problem=1", "assessment.problems=1")
     identity, labels = {"policy_version": 5, "weights": "a"}, []
-    sample = session.sampler.sample
+    sample = session.batches.sample
 
     def sample_and_note(*arguments, label, **how):
         labels.append(label)
         return sample(*arguments, label="asked/1", **how)
 
-    monkeypatch.setattr(session.sampler, "sample", sample_and_note)
+    monkeypatch.setattr(session.batches, "sample", sample_and_note)
     ((question, rows),) = ask(session, "contrastive-final", identity, [Question("train")])
     assert [(row["policy_version"], row["weights"]) for row in rows] == [(5, "a")]
     assert [label.rpartition("/")[2] for label in labels] == ["a"]  # a killed assessment of other weights is not used

@@ -126,7 +126,7 @@ def write_checkpoint(run: Path, name: str, version: int = 1) -> Path:
 
 def test_prompts_when_policies_are_asked_with_exemplars_are_the_same(tmp_path, monkeypatch):
     session, sampled = run_stage(open_session(tmp_path)), []
-    monkeypatch.setattr(session.sampler, "sample", lambda prompts, *_, **__: sampled.append(prompts) or [])
+    monkeypatch.setattr(session.batches, "sample", lambda prompts, *_, **__: sampled.append(prompts) or [])
     sample(session, session.train_problems + session.held_out_problems, True, "policy")
     sample(session, session.train_problems, True, "control")
     policy, control = sampled

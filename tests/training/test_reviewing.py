@@ -148,14 +148,8 @@ def one_step(session: Session, codes: list[str], step: int, judge: list[str] = (
     session.crew.rollouts.script.extend([render_answer("a", "d", code) for code in codes] + list(judge))
     label = f"contrastive/{step}"
     (selection,) = session.crew.ask_exemplars("select", [PROBLEM.problem_id], step)
-    samples = session.sampler.sample(
-        [session.prompt(PROBLEM.problem_id, selection)],
-        session.problems,
-        len(codes),
-        session.sampling(1.0, label),
-        scope="training",
-        label=label,
-    )
+    prompts = [session.prompt(PROBLEM.problem_id, selection)]
+    samples = session.sample(prompts, len(codes), session.sampling(1.0, label), scope="training", label=label)
     rewards, _, _ = policy_sequences(samples, session.config.rewards, AlgorithmConfig(), None)
     session.remember(samples, step)
     return samples, rewards
