@@ -103,7 +103,7 @@ def _train(arguments: argparse.Namespace) -> int:
     if arguments.multirun:
         if arguments.explain:
             raise UserError("--explain: explains the settings of one run; leave out -m")
-        from cudal1_ray.training.sweeps import preview_sweep, run_sweep
+        from cudal1_ray.training.sweeps.multirun import preview_sweep, run_sweep
 
         if arguments.cfg:
             print(preview_sweep(overrides), end="")

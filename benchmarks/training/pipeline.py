@@ -36,7 +36,6 @@ from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.statistics import geometric_ratio
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.problems import load_problems
-from cudal1_ray.training import train
 from cudal1_ray.training.pipeline import Pipeline
 from cudal1_ray.training.preflight import check_overlap
 from cudal1_ray.training.preparation import prepare_run
@@ -46,7 +45,7 @@ from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.session import Session
 from cudal1_ray.training.stages.contrastive import contrastive_stage
 from cudal1_ray.training.stopping import Stopper
-from cudal1_ray.training.train import open_session
+from cudal1_ray.training.train import open_session, train
 
 EARLIER_STAGES = ("sft", "self_supervised")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -118,7 +117,7 @@ def sampled_with(monkeypatch):
         policies.append(config.policy)
         return nullcontext()
 
-    monkeypatch.setattr(import_module("cudal1_ray.training.train"), "open_session", open_session)
+    monkeypatch.setattr("cudal1_ray.training.train.open_session", open_session)
     return policies
 
 
