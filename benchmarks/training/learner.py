@@ -282,7 +282,7 @@ def main() -> None:
         learner = build_learner(arguments, folder[0], rank, world_size, cuda)
         loop = None
         if world_size == 1 and not arguments.no_loop:
-            from naive_training import NaiveLoop
+            from benchmarks.training.naive_training import NaiveLoop
 
             autocast = learner.config.autocast
             loop = NaiveLoop(
