@@ -25,28 +25,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.policy_shapes import write_configured_policy
 from benchmarks.common.results import new_result, write_result
-from cudal1_ray.actors.config import check_placement
-from cudal1_ray.actors.fleet import Fleet
-from cudal1_ray.actors.learner import LearnerGroup
-from cudal1_ray.actors.placement import actor_options, connect
-from cudal1_ray.actors.rollout import RolloutFleet
-from cudal1_ray.actors.rollout_member import RolloutActor
+from benchmarks.training.rollout import generate
+from benchmarks.training.weight_sync import LearnerAndEngines
 from cudal1_ray.config import Config, load_config
-from cudal1_ray.learning import (
-    TrainingSequence,
-    encode_completion,
-    encode_prompt,
-    load_tokenizer,
-)
+from cudal1_ray.learning import TrainingSequence, encode_completion, encode_prompt, load_tokenizer
 from cudal1_ray.problems import load_corpus, load_problems
-from cudal1_ray.rollout import AdapterShape, GenerationRequest, SamplingParameters
+from cudal1_ray.rollout import AdapterShape
 
 WAYS = ("adapter", "merged")
 # Sequences trained on in every step; as many others are looked at.
@@ -70,29 +60,14 @@ def sequences_of(config: Config, model: str) -> list[TrainingSequence]:
     return [sequences[i] for i in order[: 2 * SEQUENCES]]
 
 
-class Pair:
+class Pair(LearnerAndEngines):
     """A learner and an engine that gets its weights one of the two ways."""
 
     def __init__(self, config: Config, model: str, way: str):
-        self.config, self.adapters, cluster = config, way == "adapter", config.cluster
-        check_placement(cluster, config.rollout, config.evaluation)
-        connect(cluster)
-        policy, rollout = config.policy, config.rollout
-        shape = AdapterShape(policy.lora_rank, policy.lora_alpha) if self.adapters else None
-
-        def start(_: int):
-            return ray.remote(RolloutActor).options(**actor_options(cluster.rollout)).remote(rollout, model, shape)
-
-        started = time.perf_counter()
-        self.learner = LearnerGroup(
-            config.learner, policy, model, cluster.learner, config.seed, rollout, cluster.shared_gpu
-        )
-        fleet = Fleet("rollout", start, cluster.rollout, 0, bring_up=lambda: self.rollouts.bring_up())
-        self.rollouts = RolloutFleet(fleet, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
-        self.learner.wait_until_ready()
-        fleet.wait_until_ready()
-        self.start_s, self.version = time.perf_counter() - started, 0
-        served, reason = fleet.call_all("serves_adapters")[0]
+        self.adapters = way == "adapter"
+        shape = AdapterShape(config.policy.lora_rank, config.policy.lora_alpha) if self.adapters else None
+        super().__init__(config, model, shape)
+        served, reason = self.rollouts.fleet.call_all("serves_adapters")[0]
         if self.adapters and not served:
             raise SystemExit(f"this engine serves no adapters: {reason}")
 
@@ -112,23 +87,12 @@ class Pair:
 
     def tokens_per_s(self, sequences: list[TrainingSequence], completions: int, max_tokens: int) -> float:
         """Return the tokens generated a second, median of three rounds after one that warms up."""
-        rates = []
-        for number in range(4):
-            requests = [
-                GenerationRequest(f"{self.version}/{number}/{group}/{sample}", sequence.prompt_token_ids)
-                for group, sequence in enumerate(sequences)
-                for sample in range(completions)
-            ]
-            started, tokens = time.perf_counter(), 0
-            self.rollouts.start(requests, SamplingParameters(max_tokens=max_tokens, seed=number))
-            while self.rollouts.outstanding:
-                tokens += sum(len(completion.token_ids) for completion in self.rollouts.collect())
-            rates.append(tokens / (time.perf_counter() - started))
-        return statistics.median(rates[1:])
-
-    def stop(self) -> None:
-        self.rollouts.fleet.stop()
-        self.learner.stop()
+        prompts = [sequence.prompt_token_ids for sequence in sequences]
+        rounds = [
+            generate(self.rollouts, f"{self.version}/{seed}", prompts, completions, max_tokens, seed)
+            for seed in range(4)
+        ]
+        return statistics.median(tokens / seconds for tokens, seconds in rounds[1:])
 
 
 def follow(

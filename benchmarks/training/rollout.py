@@ -58,6 +58,26 @@ LANES = ("actor", "bare", "bare_one_process")
 START_S = 900.0
 
 
+def generate(
+    rollouts: RolloutFleet, name: str, prompts: list[tuple[int, ...]], completions: int, max_tokens: int, seed: int
+) -> tuple[int, float]:
+    """Return tokens generated, and seconds from the first request to the last completion in this process.
+
+    Args:
+        name: distinguishes the requests from those of other rounds.
+    """
+    requests = [
+        GenerationRequest(f"{name}/{group}/{i}", prompt)
+        for group, prompt in enumerate(prompts)
+        for i in range(completions)
+    ]
+    started, tokens = time.perf_counter(), 0
+    rollouts.start(requests, SamplingParameters(max_tokens=max_tokens, seed=seed))
+    while rollouts.outstanding:
+        tokens += sum(len(completion.token_ids) for completion in rollouts.collect())
+    return tokens, time.perf_counter() - started
+
+
 class ActorLane:
     """Our rollout fleet with one engine, asked as the training loop asks it."""
 
@@ -76,18 +96,8 @@ class ActorLane:
     def round(
         self, number: int, prompts: list[tuple[int, ...]], completions: int, max_tokens: int
     ) -> tuple[int, float]:
-        """Return tokens generated, and seconds from the first request to the last completion in this process."""
-        requests = [
-            GenerationRequest(f"{number}/{group}/{i}", prompt)
-            for group, prompt in enumerate(prompts)
-            for i in range(completions)
-        ]
-        sampling = SamplingParameters(n=1, temperature=1.0, max_tokens=max_tokens, seed=number)
-        started, tokens = time.perf_counter(), 0
-        self._rollouts.start(requests, sampling)
-        while self._rollouts.outstanding:
-            tokens += sum(len(completion.token_ids) for completion in self._rollouts.collect())
-        return tokens, time.perf_counter() - started
+        """Return what `generate` does."""
+        return generate(self._rollouts, str(number), prompts, completions, max_tokens, number)
 
     def stop(self) -> None:
         self._rollouts.fleet.stop()

@@ -43,34 +43,53 @@ from cudal1_ray.actors.rollout import RolloutFleet
 from cudal1_ray.actors.rollout_member import RolloutActor
 from cudal1_ray.config import Config, load_config
 from cudal1_ray.learning import TrainingSequence
+from cudal1_ray.rollout import AdapterShape
 from cudal1_ray.rollout.config import TRANSPORTS, check_rollout_config
 
 PHASES = ("pause", "start", "transfer", "finish", "drop_caches", "total")
 
 
-class Measurement:
+class LearnerAndEngines:
+    """A learner and its engines as `cudal1 train` starts them.
+
+    Args:
+        adapter: shape of the learner's adapters, for engines that take these alone.
+
+    Attributes:
+        start_s: seconds until all were up.
+        version: the version of the policy that engines hold.
+    """
+
+    def __init__(self, config: Config, model: str, adapter: AdapterShape | None = None):
+        self.config, cluster, rollout = config, config.cluster, config.rollout
+        check_placement(cluster, rollout, config.evaluation)
+        connect(cluster)
+        check_capacity(cluster, ("rollout", "learner"))
+
+        def start(_: int):
+            return ray.remote(RolloutActor).options(**actor_options(cluster.rollout)).remote(rollout, model, adapter)
+
+        started = time.perf_counter()
+        self.learner = LearnerGroup(
+            config.learner, config.policy, model, cluster.learner, config.seed, rollout, cluster.shared_gpu
+        )
+        fleet = Fleet("rollout", start, cluster.rollout, 0, bring_up=lambda: self.rollouts.bring_up())
+        self.rollouts = RolloutFleet(fleet, workers=rollout.tensor_parallel, sleeps=rollout.sleep_mode)
+        self.learner.wait_until_ready()
+        fleet.wait_until_ready()
+        self.start_s, self.version = time.perf_counter() - started, 0
+
+    def stop(self) -> None:
+        self.rollouts.fleet.stop()
+        self.learner.stop()
+
+
+class Measurement(LearnerAndEngines):
     """One learner and its engines, synced over and over."""
 
     def __init__(self, config: Config, model: str):
-        self.config, cluster = config, config.cluster
-        check_placement(cluster, config.rollout, config.evaluation)
-        connect(cluster)
-        check_capacity(cluster, ("rollout", "learner"))
-        options = actor_options(cluster.rollout)
-
-        def start(_: int):
-            return ray.remote(RolloutActor).options(**options).remote(config.rollout, model)
-
-        policy = config.policy
-        self.learner = LearnerGroup(
-            config.learner, policy, model, cluster.learner, config.seed, config.rollout, cluster.shared_gpu
-        )
-        fleet = Fleet("rollout", start, cluster.rollout, 0, bring_up=lambda: self.rollouts.bring_up())
-        self.rollouts = RolloutFleet(fleet, workers=config.rollout.tensor_parallel, sleeps=config.rollout.sleep_mode)
-        self.learner.wait_until_ready()
-        fleet.wait_until_ready()
+        super().__init__(config, model)
         self.learner.start_stage(1e-4)
-        self.version = 0
         tokens = np.random.default_rng(0).integers(3, 250, size=(4, 64)).tolist()
         self.sequences = [TrainingSequence(tuple(row[:16]), tuple(row[16:])) for row in tokens]
 
@@ -108,10 +127,6 @@ class Measurement:
             float(np.abs(np.concatenate(scores) - ours).max())
             for scores in self.rollouts.fleet.call_all("score", pairs)
         )
-
-    def stop(self) -> None:
-        self.rollouts.fleet.stop()
-        self.learner.stop()
 
 
 def show(console: Console, results: list[dict[str, Any]], title: str) -> None:
