@@ -30,7 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common.command_line import run_command
+from benchmarks.common.command_line import parse_with_settings, run_command
 from benchmarks.common.results import new_result, write_result
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.analysis.statistics import geometric_ratio
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the first block")
     parser.add_argument("--out", type=Path, default=new_result("pipeline"))
     parser.add_argument("overrides", nargs="*", metavar="key=value")
-    arguments = parser.parse_intermixed_args()
+    arguments = parse_with_settings(parser)
     if arguments.steps < 3 or arguments.blocks < 1 or arguments.warm_up < 1:
         parser.error("--steps 3 or more, --blocks and --warm-up 1 or more")
     console = Console()
