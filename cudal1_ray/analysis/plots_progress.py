@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,9 @@ _HEALTH = (
 )
 
 
+Series = tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]  # x, values and rows
+
+
 @dataclass(frozen=True)
 class Timeline:
     """Metrics rows on one axis of steps: `x` (R,) counts on through the stages; bands: (stage, from, to)."""
@@ -61,23 +64,18 @@ class Timeline:
     x: np.ndarray
     bands: tuple[tuple[str, float, float], ...]
 
-    def series(self, field: str, above: float = -np.inf) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Return x, values and stages of the rows in which `field` is a finite number larger than `above`."""
-        points = [
-            (x, value, str(row.get("stage", "")))
+    def series(self, field: str, above: float = -np.inf) -> Series:
+        """Return the rows in which `field` is a finite number larger than `above`."""
+        return _series(
+            (x, value, row)
             for x, row in zip(self.x, self.rows, strict=True)
             if (value := number(row.get(field))) is not None and value > above
-        ]
-        return (
-            np.array([x for x, *_ in points]),
-            np.array([value for _, value, _ in points]),
-            [s for *_, s in points],
         )
 
-    def with_values(self, field: str, above: float = -np.inf) -> list[tuple[dict[str, Any], float]]:
-        """Return the rows that `series` takes, each with its value."""
-        pairs = ((row, number(row.get(field))) for row in self.rows)
-        return [(row, value) for row, value in pairs if value is not None and value > above]
+
+def _series(points: Iterable[tuple[float, float, dict[str, Any]]]) -> Series:
+    points = list(points)
+    return np.array([x for x, *_ in points]), np.array([value for _, value, _ in points]), [row for *_, row in points]
 
 
 def timeline(run: RunData) -> Timeline:
@@ -115,9 +113,9 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
         if len(line.series("geomean_speedup", above=0.0)[0])
         else ("mean_speedup", "mean")
     )
-    speed_x, speed, speed_stages = line.series(key, above=0.0)  # a logarithmic axis has no zero
+    speed_x, speed, speed_rows = line.series(key, above=0.0)  # a logarithmic axis has no zero
     best_x, best, _ = line.series("best_speedup", above=0.0)
-    success_x, success, success_stages = line.series("success_rate")
+    success_x, success, success_rows = line.series("success_rate")
     if not len(speed_x) and not len(success_x):
         return Plot(name, title, caption, omitted="No step of this run has reported a speedup or a success rate yet.")
 
@@ -126,7 +124,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         ends: list[str] = []
         if len(speed_x) or len(best_x):
-            _points_and_line(top, speed_x, speed, speed_stages, smoothing)
+            _points_and_line(top, speed_x, speed, speed_rows, smoothing)
             speedups = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
             if len(best):
                 top.plot(
@@ -145,16 +143,18 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
                 ends.append(f"{label} {format_speedup(end)}×")
                 if not narrow:
                     _end_label(top, speed_x[-1], end, ends[-1], INK)
-            texts = [f"{_place(row)}: {label} {format_speedup(v)}×" for row, v in line.with_values(key, above=0.0)]
+            pairs = zip(speed_rows, speed, strict=True)
+            texts = [f"{_place(row)}: {label} {format_speedup(value)}×" for row, value in pairs]
             hover_points(top, speed_x, speed, texts)
             speedup_axis(top, float(speedups.min()), float(speedups.max()) * 1.25)  # room for the stages' names
         top.set_title("\n".join(["speedup (log scale)", ", ".join(ends)]) if narrow and ends else "speedup (log scale)")
         if len(success):
-            _points_and_line(bottom, success_x, success, success_stages, smoothing)
+            _points_and_line(bottom, success_x, success, success_rows, smoothing)
             end = f"success {format_share(smooth(success, smoothing)[-1])}"
             if not narrow:
                 _end_label(bottom, success_x[-1], smooth(success, smoothing)[-1], end, INK)
-            texts = [f"{_place(row)}: {format_share(v)} correct" for row, v in line.with_values("success_rate")]
+            pairs = zip(success_rows, success, strict=True)
+            texts = [f"{_place(row)}: {format_share(value)} correct" for row, value in pairs]
             hover_points(bottom, success_x, success, texts)
             bottom.set_title(f"share of candidates that are correct\n{end}" if narrow else "")
         if not narrow or not len(success):
@@ -183,7 +183,7 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, (label, x, values, rows) in zip(grid.flat, panels, strict=False):
-            _points_and_line(axes, x, values, [str(row.get("stage", "")) for row in rows], smoothing, small=True)
+            _points_and_line(axes, x, values, rows, smoothing, small=True)
             hover_points(axes, x, values, [f"{_place(r)}: {_plain(v)}" for r, v in zip(rows, values, strict=True)])
             axes.set_title(f"{label}\n" if narrow else label, fontsize=8.5)
             axes.tick_params(labelsize=8)
@@ -203,21 +203,13 @@ def _grid(panels: int, narrow: bool) -> tuple[int, int]:
     return -(-panels // columns), columns
 
 
-def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, np.ndarray, np.ndarray, list[dict[str, Any]]]]:
-    """Return (label, x, values, rows) of a quantity, a second time for supervised fine-tuning where it has it."""
-    entries = [
-        (x, value, row)
-        for x, row in zip(line.x, line.rows, strict=True)
-        if (value := number(row.get(field))) is not None
-    ]
-    supervised = [entry for entry in entries if entry[2].get("stage") == "sft"]
-    others = [entry for entry in entries if entry[2].get("stage") != "sft"]
-    parts = [(f"{label}, supervised", supervised), (label, others)] if supervised and others else [(label, entries)]
-    return [
-        (name, np.array([x for x, *_ in part]), np.array([v for _, v, _ in part]), [row for *_, row in part])
-        for name, part in parts
-        if part
-    ]
+def _panels(line: Timeline, field: str, label: str) -> list[tuple[str, *Series]]:
+    """Return the label and the series of a quantity, of supervised fine-tuning apart where other stages have it too."""
+    points = list(zip(*line.series(field), strict=True))
+    supervised = [point for point in points if point[2].get("stage") == "sft"]
+    others = [point for point in points if point[2].get("stage") != "sft"]
+    parts = [(f"{label}, supervised", supervised), (label, others)] if supervised and others else [(label, points)]
+    return [(name, *_series(part)) for name, part in parts if part]
 
 
 def drift_text(run: RunData, line: Timeline) -> str:
@@ -238,11 +230,11 @@ def role_shares(run: RunData) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     shares = {}
     for role, field, cluster_role in ROLES:
         members = _members(run, cluster_role)
-        points = []
-        for x, row in zip(line.x, line.rows, strict=True):
-            busy, step = number(row.get(field)), number(row.get("step_s"), 0.0)
-            if busy is not None and step > 0:
-                points.append((x, min(1.0, busy / (step * members))))
+        points = [
+            (x, min(1.0, busy / (step * members)))
+            for x, busy, row in zip(*line.series(field), strict=True)
+            if (step := number(row.get("step_s"), 0.0)) > 0
+        ]
         if points:
             shares[role] = (np.array([x for x, _ in points]), np.array([share for _, share in points]))
     return shares
@@ -284,8 +276,9 @@ def utilisation_plot(run: RunData) -> Plot:
     return draw(name, title, caption, (WIDTH, 0.55 * len(shares) + 0.55), paint)
 
 
-def _points_and_line(axes, x, values, stages: Sequence[str], smoothing: int, small: bool = False) -> None:
+def _points_and_line(axes, x, values, rows: Sequence[Mapping[str, Any]], smoothing: int, small: bool = False) -> None:
     """Draw raw points in their stage's colour, and the moving mean of each stage through them."""
+    stages = [str(row.get("stage", "")) for row in rows]
     for stage in dict.fromkeys(stages):
         mask = np.array([s == stage for s in stages])
         axes.plot(
