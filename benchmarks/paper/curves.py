@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.common.plot_style import OTHERS, TEXT, plot_style
 from benchmarks.paper.arms import ARMS
-from cudal1_ray.analysis.figure import spread_labels
+from cudal1_ray.analysis.figure import label_beside, spread_labels
 
 # Steps that a point is the mean of: a step asks few problems, others than the step before.
 WINDOW = 5
@@ -63,10 +63,7 @@ def svg(result: dict[str, Any], source: str) -> str:
             for (arm, (place, _)), height in zip(ends.items(), heights, strict=True):
                 label = ARMS[arm].label.removeprefix("+ ")
                 colour = _COLOURS.get(arm, TEXT)
-                axes.annotate(
-                    label, (place, height), (4, 0), textcoords="offset points", color=colour, fontsize=8, va="center",
-                    annotation_clip=False,
-                )  # fmt: skip
+                label_beside(axes, label, (place, height), 4, 8, colour)
         text = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Title": source}
         figure.savefig(text, format="svg", facecolor="white", metadata=metadata)

@@ -206,6 +206,13 @@ def speedup_axis(axes: Axes, low: float, high: float, which: str = "y") -> None:
     (axes.axhline if which == "y" else axes.axvline)(1.0, color=MUTED, linewidth=0.9, zorder=1)
 
 
+def label_beside(axes: Axes, text: str, place: tuple[float, float], gap: float, size: float, ink: str = INK) -> None:
+    """Write a text of `size` points to the right of a place, `gap` points away."""
+    axes.annotate(
+        text, place, (gap, 0), textcoords="offset points", va="center", fontsize=size, color=ink, annotation_clip=False
+    )
+
+
 def spread_labels(positions: list[float], gap: float) -> list[float]:
     """Return label positions moved apart to at least `gap`, order kept; colliding ones stay centred."""
     order = sorted(range(len(positions)), key=positions.__getitem__)

@@ -18,6 +18,7 @@ from cudal1_ray.analysis.figure import (
     Plot,
     draw,
     hover_points,
+    label_beside,
     speedup_axis,
     spread_labels,
 )
@@ -63,15 +64,7 @@ def buffer_plot(run: RunData) -> Plot:
         low, high = np.log(axes.get_ylim())
         ends = [float(np.log(lines[problem][1][-1])) for problem in named]
         for text, place in zip(reached, spread_labels(ends, (high - low) * 0.07), strict=True):
-            axes.annotate(
-                text,
-                (last, np.exp(place)),
-                xytext=(8, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-                annotation_clip=False,
-            )
+            label_beside(axes, text, (last, np.exp(place)), 8, 8.5)
 
     return draw(name, title, caption, (WIDTH, 3.4), paint, (NARROW_WIDTH, 3.6 + 0.17 * len(named)))
 

@@ -24,6 +24,7 @@ from cudal1_ray.analysis.figure import (
     draw,
     hover_patch,
     hover_points,
+    label_beside,
     speedup_axis,
     stage_ink,
 )
@@ -60,39 +61,21 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
         for place, (stage, splits) in enumerate(stages.items()):
             for split, entry in splits.items():
                 y = place + (0.0 if len(splits) == 1 else -0.16 if split == "held_out" else 0.16)
-                for axes, metric, show in (
-                    (left, "geomean", format_speedup),
-                    (right, "success_rate", format_share),
-                ):
+                ink, filled = stage_ink(stage), split == "held_out"
+                for axes, metric, show in ((left, "geomean", format_speedup), (right, "success_rate", format_share)):
                     low, high = entry["intervals"].get(metric) or (entry[metric], entry[metric])
                     if metric == "geomean":
                         lows.append(low)
                         highs.append(high)
-                    axes.plot([low, high], [y, y], color=stage_ink(stage), linewidth=2.2, alpha=0.55)
-                    filled = split == "held_out"
-                    axes.plot(
-                        entry[metric],
-                        y,
-                        "o",
-                        markersize=7.5,
-                        markeredgewidth=1.8,
-                        markeredgecolor=stage_ink(stage),
-                        color=stage_ink(stage) if filled else CARD,
-                        zorder=3,
-                    )
+                    axes.plot([low, high], [y, y], color=ink, linewidth=2.2, alpha=0.55)
+                    face = ink if filled else CARD
+                    axes.plot(entry[metric], y, "o", markersize=7.5, mew=1.8, mec=ink, color=face, zorder=3)
                     interval = format_interval((low, high), share=metric == "success_rate")
                     where = f"{stage_name(stage)}, {split_name(split)}: {show(entry[metric])} ({interval})"
                     hover_points(axes, [entry[metric]], [y], [where])
                     unit = "×" if metric == "geomean" else ""
-                    axes.annotate(
-                        f"{show(entry[metric])}{unit}  {split_name(split)}",
-                        (high, y),
-                        xytext=(8, 0),
-                        textcoords="offset points",
-                        va="center",
-                        fontsize=8,
-                        color=INK if filled else MUTED,
-                    )
+                    text = f"{show(entry[metric])}{unit}  {split_name(split)}"
+                    label_beside(axes, text, (high, y), 8, 8, INK if filled else MUTED)
         speedup_axis(left, min(lows), max(highs) * (max(highs) / min(lows)) ** 0.25, which="x")
         right.set_xlim(-0.04, 1.32)
         right.set_xticks([0, 0.5, 1], labels=["0%", "50%", "100%"])
@@ -249,15 +232,8 @@ def rejections_plot(run: RunData) -> Plot:
         bars = axes.barh(range(len(frequent)), [count for _, count in frequent], color=ACCENT, height=0.62, alpha=0.85)
         for place, (bar, (reason, count)) in enumerate(zip(bars, frequent, strict=True)):
             hover_patch(bar, f"{reason}: {describe(reason)}")
-            axes.annotate(
-                f"{count}  ({format_share(count / max(1, len(rows)))})",
-                (count, place),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-                color=MUTED,
-            )
+            text = f"{count}  ({format_share(count / max(1, len(rows)))})"
+            label_beside(axes, text, (count, place), 6, 8.5, MUTED)
         axes.set_yticks(range(len(frequent)), labels=[reason.replace("_", " ") for reason, _ in frequent])
         axes.tick_params(axis="y", labelcolor=INK)
         axes.set(ylim=(len(frequent) - 0.5, -0.5), xlim=(0, frequent[0][1] * (1.5 if narrow else 1.18)))

@@ -19,6 +19,7 @@ from cudal1_ray.analysis.figure import (
     Plot,
     draw,
     hover_points,
+    label_beside,
     speedup_axis,
     stage_ink,
 )
@@ -137,12 +138,12 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
                 )
                 ends.append(f"best {format_speedup(best.max())}×")
                 if not narrow:
-                    _end_label(top, best_x[-1], best.max(), ends[-1], MUTED)
+                    label_beside(top, ends[-1], (best_x[-1], best.max()), 6, 8.5, MUTED)
             if len(speed):
                 end = smooth(speed, smoothing)[-1]
                 ends.append(f"{label} {format_speedup(end)}×")
                 if not narrow:
-                    _end_label(top, speed_x[-1], end, ends[-1], INK)
+                    label_beside(top, ends[-1], (speed_x[-1], end), 6, 8.5)
             pairs = zip(speed_rows, speed, strict=True)
             texts = [f"{_place(row)}: {label} {format_speedup(value)}×" for row, value in pairs]
             hover_points(top, speed_x, speed, texts)
@@ -152,7 +153,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
             _points_and_line(bottom, success_x, success, success_rows, smoothing)
             end = f"success {format_share(smooth(success, smoothing)[-1])}"
             if not narrow:
-                _end_label(bottom, success_x[-1], smooth(success, smoothing)[-1], end, INK)
+                label_beside(bottom, end, (success_x[-1], smooth(success, smoothing)[-1]), 6, 8.5)
             pairs = zip(success_rows, success, strict=True)
             texts = [f"{_place(row)}: {format_share(value)} correct" for row, value in pairs]
             hover_points(bottom, success_x, success, texts)
@@ -301,19 +302,6 @@ def _place(row: Mapping[str, Any]) -> str:
 def _plain(value: float) -> str:
     """Return a value with three significant figures and no exponent where one can be avoided."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _end_label(axes, x: float, y: float, text: str, ink: str) -> None:
-    axes.annotate(
-        text,
-        (x, y),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        color=ink,
-        fontsize=8.5,
-        annotation_clip=False,
-    )
 
 
 def _stage_bands(axes, line: Timeline, named: bool, narrow: bool) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, speedup_axis
+from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, label_beside, speedup_axis
 from cudal1_ray.analysis.report import read_template
 from cudal1_ray.analysis.run_data import SPLITS
 from cudal1_ray.analysis.summary import write_report_file
@@ -101,8 +101,7 @@ def settings_plot(summary: Mapping[str, Any]) -> Plot:
                 axes.plot(entry["geomean"], y, "o", markersize=8, color=inks[split], zorder=3)
                 axes.plot(seeds, [y] * len(seeds), "o", markersize=4, color=CARD, mec=inks[split], zorder=4)
                 text = f"{format_speedup(entry['geomean'])}×  {split_name(split)}"
-                where = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
-                axes.annotate(text, (max(high, *seeds), y), color=INK if split == splits[0] else MUTED, **where)
+                label_beside(axes, text, (max(high, *seeds), y), 8, 8, INK if split == splits[0] else MUTED)
                 ends += [low, high, *seeds]
         speedup_axis(axes, min(ends), max(ends) * (max(ends) / min(ends)) ** 0.2, which="x")
         labels = [textwrap.fill(stage_name(label), 16 if narrow else 120) for label in settings]
