@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from cudal1_ray.analysis.candidates import best_candidates, references_of
@@ -68,7 +68,7 @@ def write_report(run_folder: str | Path, config: AnalysisConfig | None = None) -
     summary = summarise(run, config)
     path = Path(run_folder) / "report" / "index.html"
     html = render_report(run, summary, config)
-    save_summary(summary, Path(run_folder))
+    save_summary(summary, path.with_name("summary.json"))
     write_report_file(path, html)
     return path
 
@@ -78,7 +78,7 @@ def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConf
     references = references_of(run)
     assessed = bool(summary["stages"])
     environment = run.environment or describe_environment()
-    return _template().render(
+    return template("report.html.j2").render(
         style=Markup(read_template("style.css")),
         run=summary["run"],
         facts=facts(run, summary),
@@ -298,7 +298,8 @@ def read_template(name: str) -> str:
 
 
 @cache
-def _template():
+def template(name: str) -> Template:
+    """Return a page of templates/, its filters known."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(
         speedup=format_speedup,
@@ -309,4 +310,4 @@ def _template():
         python=highlight_python,
         reason=describe,
     )
-    return environment.from_string(read_template("report.html.j2"))
+    return environment.from_string(read_template(name))

@@ -58,9 +58,9 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     }
 
 
-def save_summary(summary: Mapping[str, Any], run_folder: Path) -> None:
-    """Write a summary to report/summary.json, atomically."""
-    write_report_file(run_folder / "report" / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+def save_summary(summary: Mapping[str, Any], file: Path) -> None:
+    """Write the summary of a run or a sweep, atomically."""
+    write_report_file(file, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def write_report_file(path: Path, text: str) -> None:

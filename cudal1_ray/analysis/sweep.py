@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from cudal1_ray.analysis.comparison import samples_of
 from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.run_data import SPLITS, RunData, read_run
 from cudal1_ray.analysis.statistics import SampleSet, t_interval
-from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise, write_report_file
+from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
 from cudal1_ray.wording import counted
@@ -111,13 +111,6 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
         "comparisons": [c.to_dict() for split in SPLITS for c in compare_settings(settings, stage, split, config)],
         "unfinished": {job["job"]: job["state"] for job in jobs if job["state"] != "finished"},
     }
-
-
-def write_sweep_summary(summary: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write report/sweep.json into the sweep's folder, atomically, and return its path."""
-    path = Path(folder) / "report" / "sweep.json"
-    write_report_file(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    return path
 
 
 def compare_settings(

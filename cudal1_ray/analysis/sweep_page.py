@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from cudal1_ray.analysis.figure import ACCENT, ACCENT_2, CARD, INK, MUTED, WIDTH, Plot, draw, label_beside, speedup_axis
-from cudal1_ray.analysis.report import read_template
+from cudal1_ray.analysis.report import read_template, template
 from cudal1_ray.analysis.run_data import SPLITS
-from cudal1_ray.analysis.summary import write_report_file
-from cudal1_ray.analysis.sweep import summarise_sweep, write_sweep_summary
+from cudal1_ray.analysis.summary import save_summary, write_report_file
+from cudal1_ray.analysis.sweep import summarise_sweep
 from cudal1_ray.analysis.tables import (
     fitting_table,
     format_interval,
@@ -40,9 +39,9 @@ def present_sweep(folder: str | Path, console: Console) -> Path:
     Raises:
         UserError: when the folder holds no sweep, or none of its runs is finished and assessed.
     """
-    summary = summarise_sweep(folder)
-    report = write_sweep_summary(summary, folder).parent
+    summary, report = summarise_sweep(folder), Path(folder) / "report"
     page = report / "index.html"
+    save_summary(summary, report / "sweep.json")
     write_report_file(report / "table.md", sweep_markdown(summary))
     write_report_file(page, sweep_html(summary))
     title = f"Sweep {summary['folder']}, after {stage_name(summary['stage'])}: means over seeds"
@@ -65,10 +64,8 @@ def sweep_markdown(summary: Mapping[str, Any]) -> str:
 
 def sweep_html(summary: Mapping[str, Any]) -> str:
     """Return the page, which needs nothing but a browser."""
-    environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(read_template("sweep.html.j2"))
     table = html_table(_as_stages(summary)).replace("<th>stage</th>", "<th>setting</th>", 1)
-    return template.render(
+    return template("sweep.html.j2").render(
         style=Markup(read_template("style.css")),
         summary=summary,
         stage=stage_name(summary["stage"]),
