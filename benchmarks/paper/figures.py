@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from cudal1_ray.analysis.changes import FASTER
-from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, extreme_share_interval, percentile_interval
+from cudal1_ray.analysis.statistics import DRAWS, FAILURE_IN_GEOMEAN, extreme_share_interval, percentile_interval
 
-# Draws of the bootstrap: the ends of a 95% interval then vary by some 3% of its width.
-DRAWS = 2000
-CONFIDENCE = 0.95
 SHARES = ("success", "own_kernel", "copied", "above_shown", "fast_1", "fast_1_2", "above_1_01")
 
 
@@ -100,10 +97,10 @@ def columns(samples: Samples, seed: int = 0) -> dict[str, Any]:
     if np.isnan(samples.fastest_shown).any() or not samples.fastest_shown.any():
         figures["above_shown"] = None
         del draws["above_shown"]
-    intervals = {name: percentile_interval(drawn, CONFIDENCE) for name, drawn in draws.items()}
+    intervals = {name: percentile_interval(drawn) for name, drawn in draws.items()}
     for name in SHARES:
         if figures[name] in (0.0, 1.0):  # all draws are the same
-            intervals[name] = extreme_share_interval(figures[name], len(samples.problems), CONFIDENCE)
+            intervals[name] = extreme_share_interval(figures[name], len(samples.problems))
     return figures | {"intervals": intervals}
 
 
@@ -131,7 +128,7 @@ def _ratio(first: Samples, second: Samples, seed: int) -> dict[str, Any] | None:
     draws = [_draws(side, seed, number) for number, side in enumerate(sides)]
     drawn = [_means(values[places], valid) for values, (places, valid) in zip(logs, draws, strict=True)]
     ratio = float(np.exp(means[1] - means[0]))
-    interval = percentile_interval(np.exp(drawn[1] - drawn[0]), CONFIDENCE)
+    interval = percentile_interval(np.exp(drawn[1] - drawn[0]))
     right = sum(int((side.speedups[side.there] > 0).sum()) for side in sides)
     return {"ratio": ratio, "interval": interval, "problems": len(problems), "seeds": len(seeds), "right": right}
 

@@ -12,7 +12,6 @@ from lazy_loader import attach
 
 if TYPE_CHECKING:
     from cudal1_ray.analysis.comparison import Comparison, compare_runs
-    from cudal1_ray.analysis.config import AnalysisConfig
     from cudal1_ray.analysis.environment import describe_environment
     from cudal1_ray.analysis.report import write_report
     from cudal1_ray.analysis.run_data import read_run
@@ -25,7 +24,6 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     submod_attrs={
         "comparison": ["Comparison", "compare_runs"],
-        "config": ["AnalysisConfig"],
         "environment": ["describe_environment"],
         "report": ["write_report"],
         "run_data": ["read_run"],

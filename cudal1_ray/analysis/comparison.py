@@ -9,9 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.run_data import credited_speedup, degenerate_problems, is_accepted, is_void
-from cudal1_ray.analysis.statistics import SampleSet, paired_log_geomean_draws, percentile_interval, sample_set
+from cudal1_ray.analysis.statistics import (
+    FAILURE_IN_GEOMEAN,
+    SampleSet,
+    paired_log_geomean_draws,
+    percentile_interval,
+    sample_set,
+)
 from cudal1_ray.errors import UserError
 
 Rows = Iterable[dict[str, Any]]
@@ -65,22 +70,17 @@ def samples_of(rows: Rows, stage: str, split: str | None, *, copies_fail: bool =
     return sample_set(by_problem)
 
 
-def compare_samples(
-    first: SampleSet, second: SampleSet, *, names: tuple[str, str], split: str, config: AnalysisConfig
-) -> Comparison:
+def compare_samples(first: SampleSet, second: SampleSet, *, names: tuple[str, str], split: str) -> Comparison:
     """Compare two sample sets by a paired bootstrap. Raises UserError when they share no problem."""
     shared = [problem_id for problem_id in first.problem_ids if problem_id in set(second.problem_ids)]
     if not shared:
         raise UserError(f"{names[0]!r} and {names[1]!r} share no {split} problem: assess both on the same problems")
     first, second = first.restricted(shared), second.restricted(shared)
-    floor = config.geomean_floor
-    logs = [np.nanmean(np.log(np.maximum(side.speedups, floor)), axis=1).mean() for side in (first, second)]
-    success = [np.nanmean(side.accepted, axis=1).mean() for side in (first, second)]
-    draws = paired_log_geomean_draws(
-        first, second, floor=floor, draws=config.bootstrap_draws, seed=config.bootstrap_seed
-    )
+    sides = (first, second)
+    logs = [np.nanmean(np.log(np.maximum(side.speedups, FAILURE_IN_GEOMEAN)), axis=1).mean() for side in sides]
+    success = [np.nanmean(side.accepted, axis=1).mean() for side in sides]
     difference = float(logs[1] - logs[0])
-    low, high = percentile_interval(draws, config.confidence)
+    low, high = percentile_interval(paired_log_geomean_draws(first, second))
     return Comparison(
         first=names[0],
         second=names[1],
@@ -96,15 +96,7 @@ def compare_samples(
     )
 
 
-def compare_runs(
-    first_rows: Rows,
-    second_rows: Rows,
-    stage: str,
-    split: str = "held_out",
-    *,
-    names: tuple[str, str] = ("first run", "second run"),
-    config: AnalysisConfig | None = None,
-) -> Comparison:
+def compare_runs(first_rows: Rows, second_rows: Rows, stage: str, split: str = "held_out") -> Comparison:
     """Compare one stage of two runs over the problems that both assessed. Raises UserError when there are none."""
     first, second = (samples_of(rows, stage, split) for rows in (first_rows, second_rows))
-    return compare_samples(first, second, names=names, split=split, config=config or AnalysisConfig())
+    return compare_samples(first, second, names=("first run", "second run"), split=split)

@@ -145,7 +145,7 @@ def distribution_plot(run: RunData, split: str) -> Plot:
     return draw(name, title, caption, (WIDTH, 0.95 * len(values) + 0.5), paint)
 
 
-def problems_plot(run: RunData, floor: float) -> Plot:
+def problems_plot(run: RunData) -> Plot:
     """Plot the geometric mean speedup as colour, one column for each problem, one row for each stage."""
     name, title = "problems", "Problem by problem"
     caption = (
@@ -156,7 +156,7 @@ def problems_plot(run: RunData, floor: float) -> Plot:
     stages = [stage for stage in run.stages() if any(row.get("stage") == stage for row in run.assessments)]
     if not stages:
         return Plot(name, title, caption, omitted=_NO_ASSESSMENT)
-    cells = _problem_cells(run, stages, floor)
+    cells = _problem_cells(run, stages)
     last = stages[-1]
     groups = [
         (
@@ -253,7 +253,7 @@ def rejection_counts(run: RunData) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _problem_cells(run: RunData, stages: list[str], floor: float) -> dict[tuple[str, str], dict[str, float]]:
+def _problem_cells(run: RunData, stages: list[str]) -> dict[tuple[str, str], dict[str, float]]:
     """Return {(split, problem): {stage: geometric mean of accepted samples, 0.0 when none was accepted}}."""
     accepted: dict[tuple[str, str, str], list[float]] = {}
     for row in run.assessments:
@@ -262,7 +262,7 @@ def _problem_cells(run: RunData, stages: list[str], floor: float) -> dict[tuple[
     cells: dict[tuple[str, str], dict[str, float]] = {}
     for (split, problem, stage), speedups in accepted.items():
         if stage in stages:
-            value = geometric_mean(np.array(speedups), floor) if speedups else 0.0
+            value = geometric_mean(speedups) if speedups else 0.0
             cells.setdefault((split, problem), {})[stage] = value
     return cells
 

@@ -27,6 +27,8 @@ from cudal1_ray.analysis.run_data import RunData, number
 from cudal1_ray.analysis.tables import format_share, format_speedup, stage_name
 from cudal1_ray.wording import counted
 
+# Window, in steps, of the smoothed line; the raw points are drawn as well.
+SMOOTHING_STEPS = 7
 # (name, metrics field in seconds, section of `cluster` whose members add up)
 ROLES = (
     ("rollout", "busy_rollout", "rollout"),
@@ -98,13 +100,13 @@ def timeline(run: RunData) -> Timeline:
     return Timeline(tuple(rows), np.array(xs), tuple(bands))
 
 
-def smooth(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the centred moving mean of (R,) values over `window` entries, the window shrinking at both ends."""
-    half = max(0, window // 2)
+def smooth(values: np.ndarray) -> np.ndarray:
+    """Return the centred moving mean of (R,) values, the window shrinking at both ends."""
+    half = SMOOTHING_STEPS // 2
     return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
 
 
-def progress_plot(run: RunData, smoothing: int) -> Plot:
+def progress_plot(run: RunData) -> Plot:
     """Plot geometric mean and best speedup, and success rate, over the steps of all stages."""
     name, title = "progress", "Speedup and success over the run"
     caption = "A point is one step's batch of candidates, the line a moving mean, the dashed line the best so far."
@@ -125,7 +127,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         ends: list[str] = []
         if len(speed_x) or len(best_x):
-            _points_and_line(top, speed_x, speed, speed_rows, smoothing)
+            _points_and_line(top, speed_x, speed, speed_rows)
             speedups = np.concatenate([speed, np.maximum.accumulate(best) if len(best) else best])
             if len(best):
                 top.plot(
@@ -140,7 +142,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
                 if not narrow:
                     label_beside(top, ends[-1], (best_x[-1], best.max()), 6, 8.5, MUTED)
             if len(speed):
-                end = smooth(speed, smoothing)[-1]
+                end = smooth(speed)[-1]
                 ends.append(f"{label} {format_speedup(end)}×")
                 if not narrow:
                     label_beside(top, ends[-1], (speed_x[-1], end), 6, 8.5)
@@ -150,10 +152,10 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
             speedup_axis(top, float(speedups.min()), float(speedups.max()) * 1.25)  # room for the stages' names
         top.set_title("\n".join(["speedup (log scale)", ", ".join(ends)]) if narrow and ends else "speedup (log scale)")
         if len(success):
-            _points_and_line(bottom, success_x, success, success_rows, smoothing)
-            end = f"success {format_share(smooth(success, smoothing)[-1])}"
+            _points_and_line(bottom, success_x, success, success_rows)
+            end = f"success {format_share(smooth(success)[-1])}"
             if not narrow:
-                label_beside(bottom, end, (success_x[-1], smooth(success, smoothing)[-1]), 6, 8.5)
+                label_beside(bottom, end, (success_x[-1], smooth(success)[-1]), 6, 8.5)
             pairs = zip(success_rows, success, strict=True)
             texts = [f"{_place(row)}: {format_share(value)} correct" for row, value in pairs]
             hover_points(bottom, success_x, success, texts)
@@ -169,7 +171,7 @@ def progress_plot(run: RunData, smoothing: int) -> Plot:
     return draw(name, title, caption, (WIDTH, 4.9), paint)
 
 
-def health_plot(run: RunData, smoothing: int) -> Plot:
+def health_plot(run: RunData) -> Plot:
     """Plot small panels of the learner's own quantities, those that the run reports."""
     name, title = "health", "The learner's health"
     caption = "Steps in which a quantity was not reported are left out; the last value is written above each panel."
@@ -184,7 +186,7 @@ def health_plot(run: RunData, smoothing: int) -> Plot:
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, (label, x, values, rows) in zip(grid.flat, panels, strict=False):
-            _points_and_line(axes, x, values, rows, smoothing, small=True)
+            _points_and_line(axes, x, values, rows, small=True)
             hover_points(axes, x, values, [f"{_place(r)}: {_plain(v)}" for r, v in zip(rows, values, strict=True)])
             axes.set_title(f"{label}\n" if narrow else label, fontsize=8.5)
             axes.tick_params(labelsize=8)
@@ -277,7 +279,7 @@ def utilisation_plot(run: RunData) -> Plot:
     return draw(name, title, caption, (WIDTH, 0.55 * len(shares) + 0.55), paint)
 
 
-def _points_and_line(axes, x, values, rows: Sequence[Mapping[str, Any]], smoothing: int, small: bool = False) -> None:
+def _points_and_line(axes, x, values, rows: Sequence[Mapping[str, Any]], small: bool = False) -> None:
     """Draw raw points in their stage's colour, and the moving mean of each stage through them."""
     stages = [str(row.get("stage", "")) for row in rows]
     for stage in dict.fromkeys(stages):
@@ -291,7 +293,7 @@ def _points_and_line(axes, x, values, rows: Sequence[Mapping[str, Any]], smoothi
             alpha=0.4,
             markeredgewidth=0,
         )
-        axes.plot(x[mask], smooth(values[mask], smoothing), color=stage_ink(stage), linewidth=1.5 if small else 2.0)
+        axes.plot(x[mask], smooth(values[mask]), color=stage_ink(stage), linewidth=1.5 if small else 2.0)
 
 
 def _place(row: Mapping[str, Any]) -> str:

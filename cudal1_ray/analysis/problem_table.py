@@ -38,7 +38,7 @@ class ProblemLine:
     reason_share: float
 
 
-def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
+def problem_lines(run: RunData) -> list[ProblemLine]:
     """Return all problems of the run: by split, then those that do best in the last assessed stage."""
     stages = [stage for stage in run.stages() if any(row.get("stage") == stage for row in run.assessments)]
     trained, assessed = _by_problem(run.rollouts), _by_problem(run.assessments)
@@ -60,8 +60,8 @@ def problem_lines(run: RunData, floor: float) -> list[ProblemLine]:
                 best=max((credited_speedup(row) for row in rows if is_accepted(row)), default=None),
                 assessed=len(last),
                 assessed_correct=sum(is_accepted(row) for row in last),
-                first_geomean=_geomean(first, floor),
-                geomean=_geomean(last, floor),
+                first_geomean=_geomean(first),
+                geomean=_geomean(last),
                 reason=reason,
                 reason_share=count / len(rejected) if rejected else 0.0,
             )
@@ -81,9 +81,9 @@ def _by_problem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return groups
 
 
-def _geomean(rows: list[dict[str, Any]], floor: float) -> float | None:
+def _geomean(rows: list[dict[str, Any]]) -> float | None:
     speedups = [credited_speedup(row) for row in rows if is_accepted(row)]
-    return geometric_mean(speedups, floor) if speedups else None
+    return geometric_mean(speedups) if speedups else None
 
 
 def _most_frequent(rejected: Sequence[Mapping[str, Any]]) -> tuple[str, int]:

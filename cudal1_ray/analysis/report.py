@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 from cudal1_ray.analysis.candidates import best_candidates, references_of
 from cudal1_ray.analysis.changes import change_table
-from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.environment import describe_environment
 from cudal1_ray.analysis.plots import all_plots
 from cudal1_ray.analysis.plots_outcome import HEAT_EDGES, rejection_counts
@@ -23,6 +22,7 @@ from cudal1_ray.analysis.plots_progress import role_shares
 from cudal1_ray.analysis.problem_table import problem_lines
 from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, is_accepted, number, read_run, text_list
 from cudal1_ray.analysis.samples import instructive_samples
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN
 from cudal1_ray.analysis.step_assessments import step_assessments_table
 from cudal1_ray.analysis.summary import save_summary, summarise, write_report_file
 from cudal1_ray.analysis.tables import (
@@ -40,6 +40,14 @@ from cudal1_ray.analysis.techniques import TECHNIQUES, count_techniques
 from cudal1_ray.evaluation.reasons import describe
 from cudal1_ray.wording import counted
 
+# Best candidates shown, at most one for each problem.
+BEST_CANDIDATES = 4
+# Single completions shown: the latest of each frequent reason of rejection, and accepted ones.
+SAMPLES = 9
+# Characters shown of a prompt and of a completion; `cudal1 samples` shows all of them.
+SAMPLE_CHARACTERS = 6000
+# Exemplar draws shown, the latest first.
+LOGGED_DRAWS = 12
 # (heading, metrics field, whether it is a share) of the table of steps.
 _STEP_COLUMNS = (
     ("seconds", "step_s", False),
@@ -58,22 +66,21 @@ _STEP_COLUMNS = (
 )
 
 
-def write_report(run_folder: str | Path, config: AnalysisConfig | None = None) -> Path:
+def write_report(run_folder: str | Path) -> Path:
     """Write report/index.html and summary.json of a run, finished or not; return the former's path.
 
     Raises UserError when the folder does not exist, holds no run, or cannot be written.
     """
-    config = config or AnalysisConfig()
     run = read_run(run_folder)
-    summary = summarise(run, config)
+    summary = summarise(run)
     path = Path(run_folder) / "report" / "index.html"
-    html = render_report(run, summary, config)
+    html = render_report(run, summary)
     save_summary(summary, path.with_name("summary.json"))
     write_report_file(path, html)
     return path
 
 
-def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConfig) -> str:
+def render_report(run: RunData, summary: Mapping[str, Any]) -> str:
     """Return the report as HTML text."""
     references = references_of(run)
     assessed = bool(summary["stages"])
@@ -88,22 +95,22 @@ def render_report(run: RunData, summary: Mapping[str, Any], config: AnalysisConf
         best_table=Markup(html_table(summary, best_of_n=True, convention=False)) if assessed else "",
         convention=convention_text(summary) if assessed else degenerate_text(summary),
         looks=Markup(step_assessments_table(run)),
-        failure_in_geomean=f"{config.geomean_floor:g}",
+        failure_in_geomean=f"{FAILURE_IN_GEOMEAN:g}",
         best_of_n_convention=summary["conventions"]["best_of_n"],
         comparisons=summary["comparisons"],
         any_copies=any("copies_fail" in row for row in summary["comparisons"]),
         heat_edges=HEAT_EDGES,
-        plots=all_plots(run, summary, config),
-        problems=problem_lines(run, config.geomean_floor),
-        samples=instructive_samples(run, config.samples),
-        sample_characters=config.sample_characters,
+        plots=all_plots(run, summary),
+        problems=problem_lines(run),
+        samples=instructive_samples(run, SAMPLES),
+        sample_characters=SAMPLE_CHARACTERS,
         folder=str(run.folder),
         steps=step_table(run),
-        techniques=technique_table(run, references, config),
+        techniques=technique_table(run, references),
         changes=change_table(run),
-        candidates=best_candidates(run, references, config.best_candidates),
+        candidates=best_candidates(run, references, BEST_CANDIDATES),
         rejections=rejection_counts(run),
-        draws=last_draws(run, config.logged_draws),
+        draws=last_draws(run, LOGGED_DRAWS),
         config_text=run.config_text,
         environment=environment,
         environment_recorded=bool(run.environment),
@@ -227,9 +234,9 @@ def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
     return entries
 
 
-def technique_table(run: RunData, references: Mapping[str, str], config: AnalysisConfig) -> dict[str, Any]:
+def technique_table(run: RunData, references: Mapping[str, str]) -> dict[str, Any]:
     """Return {"stages": [...], "rows": [(technique, [cell or None for each stage])]} of techniques found."""
-    counted = count_techniques(run.counted_rollouts(), references, config.geomean_floor)
+    counted = count_techniques(run.counted_rollouts(), references)
     stages = [stage for stage in run.stages() if stage in counted]
     rows = [(name, [counted[stage].get(name) for stage in stages]) for name in TECHNIQUES]
     rows = [(name, cells) for name, cells in rows if any(cells)]

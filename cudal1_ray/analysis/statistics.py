@@ -14,6 +14,14 @@ import numpy as np
 # Speedup as which a failure, and any candidate slower than that, counts in a geometric mean: in steps, assessments,
 # reports and benchmarks alike.
 FAILURE_IN_GEOMEAN = 0.1
+# Speedup above which a candidate counts as faster in the paper's table.
+COUNTS_AS_FASTER = 1.01
+# Draws of every bootstrap: the ends of a 95% interval then vary by some 3% of its width.
+DRAWS = 2000
+# Seed of the bootstrap, so that the same samples always have the same intervals.
+SEED = 0
+# Coverage of the intervals.
+CONFIDENCE = 0.95
 # Entries of the resampled arrays: bounds their memory to some tens of megabytes.
 _CHUNK_ENTRIES = 2_000_000
 
@@ -72,7 +80,9 @@ def geometric_ratio(ratios: Sequence[float]) -> tuple[float, list[float] | None]
     return float(np.exp(logs.mean())), [math.exp(bound) for bound in interval] if interval else None
 
 
-def describe(speedups: np.ndarray, accepted: np.ndarray, *, floor: float, faster: float) -> dict[str, float]:
+def describe(
+    speedups: np.ndarray, accepted: np.ndarray, *, floor: float = FAILURE_IN_GEOMEAN, faster: float = COUNTS_AS_FASTER
+) -> dict[str, float]:
     """Return the columns of the paper's table over the finite entries of `speedups` and `accepted` (same shape)."""
     present = ~np.isnan(speedups)
     values, successes = speedups[present], accepted[present]
@@ -113,9 +123,7 @@ def _resample(samples: SampleSet, array: np.ndarray, chosen: np.ndarray, index: 
     return drawn if samples.balanced else np.where(np.arange(array.shape[1]) < samples.counts[chosen], drawn, np.nan)
 
 
-def bootstrap_intervals(
-    samples: SampleSet, *, floor: float, draws: int, confidence: float, seed: int
-) -> dict[str, list[float]]:
+def bootstrap_intervals(samples: SampleSet, *, draws: int = DRAWS, seed: int = SEED) -> dict[str, list[float]]:
     """Return percentile bootstrap intervals of INTERVAL_METRICS: problems, then their samples, resampled.
 
     Where every sample succeeded, or none did, resampling shows nothing of the success rate; its
@@ -124,7 +132,7 @@ def bootstrap_intervals(
     """
     mean, median = (np.mean, np.median) if samples.balanced else (np.nanmean, np.nanmedian)
     collected: dict[str, list[np.ndarray]] = {name: [] for name in INTERVAL_METRICS}
-    logs = np.log(np.maximum(samples.speedups, floor))
+    logs = np.log(np.maximum(samples.speedups, FAILURE_IN_GEOMEAN))
     for chosen, [index] in _draws([samples], draws, np.random.default_rng(seed)):
         accepted, speedups, drawn_logs = (
             _resample(samples, array, chosen, index).reshape(len(chosen), -1)
@@ -134,28 +142,28 @@ def bootstrap_intervals(
         collected["mean"].append(mean(speedups, axis=1))
         collected["geomean"].append(np.exp(mean(drawn_logs, axis=1)))
         collected["median"].append(median(speedups, axis=1))
-    intervals = {name: percentile_interval(np.concatenate(parts), confidence) for name, parts in collected.items()}
+    intervals = {name: percentile_interval(np.concatenate(parts)) for name, parts in collected.items()}
     rate = float(np.nanmean(samples.accepted))
     if rate in (0.0, 1.0):
-        intervals["success_rate"] = extreme_share_interval(rate, len(samples.counts), confidence)
+        intervals["success_rate"] = extreme_share_interval(rate, len(samples.counts))
     return intervals
 
 
-def extreme_share_interval(share: float, count: int, confidence: float) -> list[float]:
+def extreme_share_interval(share: float, count: int) -> list[float]:
     """Return the exact binomial interval of a share of 0.0 or 1.0 among `count` (Clopper and Pearson 1934)."""
-    bound = ((1.0 - confidence) / 2.0) ** (1.0 / count)
+    bound = ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / count)
     return [bound, 1.0] if share == 1.0 else [0.0, 1.0 - bound]
 
 
-def percentile_interval(draws: Sequence[float] | np.ndarray, confidence: float) -> list[float]:
-    """Return [low, high] holding the central `confidence` of the draws (1-d)."""
-    tail = 50.0 * (1.0 - confidence)
+def percentile_interval(draws: Sequence[float] | np.ndarray) -> list[float]:
+    """Return [low, high] holding the central `CONFIDENCE` of the draws (1-d)."""
+    tail = 50.0 * (1.0 - CONFIDENCE)
     low, high = np.percentile(draws, [tail, 100.0 - tail])
     return [float(low), float(high)]
 
 
-def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: float, draws: int, seed: int) -> np.ndarray:
-    """Return (draws,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
+def paired_log_geomean_draws(first: SampleSet, second: SampleSet) -> np.ndarray:
+    """Return (DRAWS,) bootstrap draws of log geomean(second) - log geomean(first), over the same problems.
 
     The problems of a draw are the same on both sides (that is the pairing: hard problems cancel); samples
     within a problem are resampled on each side by itself. Each problem has equal weight.
@@ -163,10 +171,11 @@ def paired_log_geomean_draws(first: SampleSet, second: SampleSet, *, floor: floa
     if first.problem_ids != second.problem_ids:
         raise ValueError("a paired bootstrap needs the same problems in the same order on both sides")
     out = []
-    for chosen, indices in _draws([first, second], draws, np.random.default_rng(seed)):
+    logs_of_sides = [np.log(np.maximum(side.speedups, FAILURE_IN_GEOMEAN)) for side in (first, second)]
+    for chosen, indices in _draws([first, second], DRAWS, np.random.default_rng(SEED)):
         ours, theirs = (
-            np.nanmean(_resample(side, np.log(np.maximum(side.speedups, floor)), chosen, index), axis=2).mean(axis=1)
-            for side, index in zip((first, second), indices, strict=True)
+            np.nanmean(_resample(side, logs, chosen, index), axis=2).mean(axis=1)
+            for side, logs, index in zip((first, second), logs_of_sides, indices, strict=True)
         )
         out.append(theirs - ours)
     return np.concatenate(out)

@@ -12,9 +12,19 @@ from typing import Any
 import numpy as np
 
 from cudal1_ray.analysis.comparison import compare_samples, samples_of
-from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.run_data import SPLITS, RunData, degenerate_problems, number, text_list
-from cudal1_ray.analysis.statistics import INTERVAL_METRICS, SampleSet, bootstrap_intervals, describe, t_interval
+from cudal1_ray.analysis.statistics import (
+    CONFIDENCE,
+    COUNTS_AS_FASTER,
+    DRAWS,
+    FAILURE_IN_GEOMEAN,
+    INTERVAL_METRICS,
+    SEED,
+    SampleSet,
+    bootstrap_intervals,
+    describe,
+    t_interval,
+)
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import write_atomically
 from cudal1_ray.wording import counted
@@ -24,7 +34,7 @@ _COLUMNS = ("success_rate", "mean", "geomean", "median", "p25", "p75", "max", "a
 _IDENTITY_KEYS = {"seed", "name", "runs_dir"}
 
 
-def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, Any]:
+def summarise(run: RunData) -> dict[str, Any]:
     """Return the summary of a run as a JSON-ready dict: `run`, `conventions`, `stages`, `comparisons`, `degenerate`.
 
     `stages[stage][split]` holds problems, samples, samples_per_problem, success_rate, mean, geomean, median,
@@ -36,7 +46,6 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     `degenerate` holds the assessed problems whose output does not depend on their input (`problems`: ids), the
     `samples` of theirs, and that these are `left_out` of everything else here.
     """
-    config = config or AnalysisConfig()
 
     def sample_sets(copies_fail: bool) -> dict[tuple[str, str], SampleSet]:
         keys = ((stage, split) for stage in run.stages() for split in SPLITS)
@@ -47,13 +56,13 @@ def summarise(run: RunData, config: AnalysisConfig | None = None) -> dict[str, A
     stages: dict[str, dict[str, Any]] = {}
     for (stage, split), samples in sets.items():
         copied = float(np.nanmean(samples.accepted) - np.nanmean(originals[stage, split].accepted))
-        stages.setdefault(stage, {})[split] = {**_entry(samples, config), "copied": copied}
+        stages.setdefault(stage, {})[split] = {**_entry(samples), "copied": copied}
     return {
         "format": 1,
         "run": run_metadata(run),
-        "conventions": conventions(run, sets, config),
+        "conventions": conventions(run, sets),
         "stages": stages,
-        "comparisons": _comparisons(sets, originals, stages, config),
+        "comparisons": _comparisons(sets, originals, stages),
         "degenerate": _degenerate(run),
     }
 
@@ -90,27 +99,27 @@ def run_metadata(run: RunData) -> dict[str, Any]:
     }
 
 
-def conventions(run: RunData, sets: Mapping[Any, SampleSet], config: AnalysisConfig) -> dict[str, Any]:
+def conventions(run: RunData, sets: Mapping[Any, SampleSet]) -> dict[str, Any]:
     """Return the words and figures by which the numbers of a summary are to be read."""
     per_problem = sorted({int(count) for samples in sets.values() for count in samples.counts})
     assessment = section if isinstance(section := run.config.get("assessment"), dict) else {}
     return {
         "failure": f"A failed sample counts as speedup 0 in mean, median, percentiles and max, and as "
-        f"{config.geomean_floor:g} in the geometric mean (an accepted speedup below {config.geomean_floor:g} "
-        f"counts as {config.geomean_floor:g} there too, so that being right is never worse than failing).",
+        f"{FAILURE_IN_GEOMEAN:g} in the geometric mean (an accepted speedup below {FAILURE_IN_GEOMEAN:g} "
+        f"counts as {FAILURE_IN_GEOMEAN:g} there too, so that being right is never worse than failing).",
         "failure_in_mean": 0.0,
-        "failure_in_geomean": config.geomean_floor,
-        "above_1_01": f"Share of all samples, failures included, faster than {config.faster_threshold:g}x.",
+        "failure_in_geomean": FAILURE_IN_GEOMEAN,
+        "above_1_01": f"Share of all samples, failures included, faster than {COUNTS_AS_FASTER:g}x.",
         "percentiles": "Linear interpolation between order statistics; p50 is the median.",
-        "intervals": f"{config.confidence:.0%} percentile bootstrap: {config.bootstrap_draws} resamples of "
-        f"the problems, then of the samples within each problem; seed {config.bootstrap_seed}. A success "
+        "intervals": f"{CONFIDENCE:.0%} percentile bootstrap: {DRAWS} resamples of "
+        f"the problems, then of the samples within each problem; seed {SEED}. A success "
         "rate of 0 or 1 has the exact binomial interval over problems.",
         "best_of_n": "The best verified sample of each problem, a problem without one counting as a failure; "
         "intervals resample problems only. n is the number of samples of a problem.",
         "asked_with_exemplars": _asked_with_exemplars(run),
-        "confidence": config.confidence,
-        "bootstrap_draws": config.bootstrap_draws,
-        "bootstrap_seed": config.bootstrap_seed,
+        "confidence": CONFIDENCE,
+        "bootstrap_draws": DRAWS,
+        "bootstrap_seed": SEED,
         "samples_per_problem": per_problem[0] if len(per_problem) == 1 else per_problem,
         "temperature": number(assessment.get("temperature")),
     }
@@ -132,7 +141,7 @@ def _asked_with_exemplars(run: RunData) -> dict[str, float] | None:
     return {key: float(np.mean(flags)) for key, flags in flags_of.items()} or None
 
 
-def _entry(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
+def _entry(samples: SampleSet) -> dict[str, Any]:
     counts = samples.counts
     best = np.nanmax(samples.speedups, axis=1, keepdims=True)
     solved = np.nanmax(samples.accepted, axis=1, keepdims=True)
@@ -141,34 +150,24 @@ def _entry(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
         "problems": len(counts),
         "samples": int(counts.sum()),
         "samples_per_problem": int(counts[0]) if samples.balanced else [int(counts.min()), int(counts.max())],
-        **_columns(samples, config),
+        **_columns(samples),
     }
     entry["best_of_n"] = {
         "n": int(counts.max()),
         "problems_solved": int(solved.sum()),
-        **_columns(best_set, config),
+        **_columns(best_set),
     }
     return entry
 
 
-def _columns(samples: SampleSet, config: AnalysisConfig) -> dict[str, Any]:
-    floor = config.geomean_floor
-    columns = describe(samples.speedups, samples.accepted, floor=floor, faster=config.faster_threshold)
-    intervals = bootstrap_intervals(
-        samples,
-        floor=floor,
-        draws=config.bootstrap_draws,
-        confidence=config.confidence,
-        seed=config.bootstrap_seed,
-    )
-    return {**columns, "intervals": intervals}
+def _columns(samples: SampleSet) -> dict[str, Any]:
+    return {**describe(samples.speedups, samples.accepted), "intervals": bootstrap_intervals(samples)}
 
 
 def _comparisons(
     sets: Mapping[Any, SampleSet],
     originals: Mapping[Any, SampleSet],
     stages: Mapping[str, Mapping[str, Any]],
-    config: AnalysisConfig,
 ) -> list[dict[str, Any]]:
     """Compare the last stage with each earlier one, on each split where both were assessed.
 
@@ -179,7 +178,7 @@ def _comparisons(
 
     def compare(of: Mapping[Any, SampleSet], first: str, second: str, split: str) -> dict[str, Any]:
         sides = of[first, split], of[second, split]
-        return compare_samples(*sides, names=(first, second), split=split, config=config).to_dict()
+        return compare_samples(*sides, names=(first, second), split=split).to_dict()
 
     comparisons = []
     *earlier, last = stages or [""]

@@ -14,9 +14,8 @@ import numpy as np
 from scipy import stats
 
 from cudal1_ray.analysis.comparison import samples_of
-from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.run_data import SPLITS, RunData, read_run
-from cudal1_ray.analysis.statistics import SampleSet, t_interval
+from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, SampleSet, t_interval
 from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise
 from cudal1_ray.errors import UserError
 from cudal1_ray.files import read_json_lines
@@ -61,7 +60,7 @@ class Setting:
     runs: dict[str, RunData]
 
 
-def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) -> dict[str, Any]:
+def summarise_sweep(folder: str | Path) -> dict[str, Any]:
     """Return the summary of a sweep as a JSON-ready dict.
 
     Its keys are `varied`, `stage`, `settings`, `comparisons`, `unfinished`, `conventions` and `degenerate` (as in a
@@ -72,7 +71,7 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
     Raises:
         UserError: when the folder holds no sweep, or none of its runs is finished and assessed.
     """
-    config, folder = config or AnalysisConfig(), Path(folder)
+    folder = Path(folder)
     jobs = _read_jobs(folder)
     finished = [job for job in jobs if job["state"] == "finished"]
     settings = _group(folder, finished)
@@ -82,13 +81,11 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
         raise UserError(f"{folder}: no run of this sweep is finished and assessed yet ({started} started)")
     described, degenerate = {}, []
     for setting in settings:
-        combined = combine_seeds([summarise(run, config) for run in setting.runs.values()])
+        combined = combine_seeds([summarise(run) for run in setting.runs.values()])
         splits = {split: dict(entry) for split, entry in combined["stages"].get(stage, {}).items()}
         for split, entry in splits.items():
             sets = _by_seed(setting, stage, split)
-            entry["geomean_per_seed"] = {
-                seed: math.exp(_log_geomean(s, s.problem_ids, config)) for seed, s in sets.items()
-            }
+            entry["geomean_per_seed"] = {seed: math.exp(_log_geomean(s, s.problem_ids)) for seed, s in sets.items()}
         described[setting.label] = {
             "seeds": list(setting.runs),
             "runs": [run.name for run in setting.runs.values()],
@@ -108,23 +105,20 @@ def summarise_sweep(folder: str | Path, config: AnalysisConfig | None = None) ->
         "conventions": conventions,
         "settings": described,
         "degenerate": combine_degenerate(degenerate),
-        "comparisons": [c.to_dict() for split in SPLITS for c in compare_settings(settings, stage, split, config)],
+        "comparisons": [c.to_dict() for split in SPLITS for c in compare_settings(settings, stage, split)],
         "unfinished": {job["job"]: job["state"] for job in jobs if job["state"] != "finished"},
     }
 
 
-def compare_settings(
-    settings: Sequence[Setting], stage: str, split: str, config: AnalysisConfig | None = None
-) -> list[SettingsComparison]:
+def compare_settings(settings: Sequence[Setting], stage: str, split: str) -> list[SettingsComparison]:
     """Compare every pair of settings on one split, in order; none where the split was not assessed."""
-    config = config or AnalysisConfig()
     sets = {setting.label: _by_seed(setting, stage, split) for setting in settings}
     comparisons = []
     for first, second in itertools.combinations(sets, 2):
         every = [*sets[first].values(), *sets[second].values()]
         shared = set.intersection(*(set(s.problem_ids) for s in every))
         if shared:
-            comparisons.append(_compare(first, second, sets[first], sets[second], sorted(shared), split, config))
+            comparisons.append(_compare(first, second, sets[first], sets[second], sorted(shared), split))
     return adjust_by_holm(comparisons)
 
 
@@ -139,9 +133,8 @@ def _compare(
     of_second: dict[str, SampleSet],
     problems: list[str],
     split: str,
-    config: AnalysisConfig,
 ) -> SettingsComparison:
-    logs = [{seed: _log_geomean(s, problems, config) for seed, s in side.items()} for side in (of_first, of_second)]
+    logs = [{seed: _log_geomean(s, problems) for seed, s in side.items()} for side in (of_first, of_second)]
     rates = [
         [float(np.nanmean(s.restricted(problems).accepted)) for s in side.values()] for side in (of_first, of_second)
     ]
@@ -194,10 +187,10 @@ def adjust_by_holm(comparisons: list[SettingsComparison]) -> list[SettingsCompar
     return [SettingsComparison(**{**asdict(c), "p_adjusted": adjusted.get((c.first, c.second))}) for c in comparisons]
 
 
-def _log_geomean(samples: SampleSet, problems: Sequence[str], config: AnalysisConfig) -> float:
+def _log_geomean(samples: SampleSet, problems: Sequence[str]) -> float:
     """Return the mean log speedup, every problem with equal weight."""
     restricted = samples.restricted(problems)
-    return float(np.nanmean(np.log(np.maximum(restricted.speedups, config.geomean_floor)), axis=1).mean())
+    return float(np.nanmean(np.log(np.maximum(restricted.speedups, FAILURE_IN_GEOMEAN)), axis=1).mean())
 
 
 def _read_jobs(folder: Path) -> list[dict[str, Any]]:

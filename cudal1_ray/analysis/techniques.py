@@ -181,7 +181,7 @@ def _at(reading: Operations, name: str, line: int) -> Technique:
 
 
 def count_techniques(
-    rows: Iterable[Mapping[str, Any]], references: Mapping[str, str], floor: float = 0.1
+    rows: Iterable[Mapping[str, Any]], references: Mapping[str, str]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return {stage: {technique: {candidates, share, accepted, geomean}}} over distinct candidates with code.
 
@@ -211,10 +211,6 @@ def count_techniques(
                 "candidates": len(speedups[name]),
                 "share": len(speedups[name]) / len(candidates),
                 "accepted": len(accepted),
-                "geomean": _geomean(accepted, floor),
+                "geomean": geometric_mean(accepted) if accepted else 0.0,
             }
     return counted
-
-
-def _geomean(speedups: list[float], floor: float) -> float:
-    return geometric_mean(speedups, floor) if speedups else 0.0

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cudal1_ray.analysis.comparison import compare_runs
-from cudal1_ray.analysis.config import AnalysisConfig
 from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.analysis.statistics import (
     bootstrap_intervals,
@@ -21,8 +20,6 @@ from cudal1_ray.analysis.statistics import (
 from cudal1_ray.analysis.summary import combine_seeds, summarise
 from cudal1_ray.analysis.tables import convention_text
 from cudal1_ray.errors import UserError
-
-QUICK = AnalysisConfig(bootstrap_draws=400)
 
 
 def rows(stage: str, speedups: dict[str, list[float]], split: str = "held_out") -> list[dict]:
@@ -49,7 +46,7 @@ def run_of(*parts: list[dict], **fields) -> RunData:
 
 def test_columns_when_counted_by_hand_are_these():
     samples = sample_set({"a": [(True, 2.0), (False, 9.0)], "b": [(True, 0.5), (True, 1.01)]})
-    columns = describe(samples.speedups, samples.accepted, floor=0.1, faster=1.01)
+    columns = describe(samples.speedups, samples.accepted)
     assert columns["success_rate"] == 0.75
     assert columns["mean"] == pytest.approx((2.0 + 0.0 + 0.5 + 1.01) / 4)  # the rejected 9.0 counts as 0
     assert columns["geomean"] == pytest.approx((2.0 * 0.1 * 0.5 * 1.01) ** 0.25)
@@ -72,7 +69,7 @@ def test_summary_when_there_are_splits_and_several_samples_follows_the_conventio
         config={"assessment": {"temperature": 0.7}, "seed": 3, "name": "x"},
         metrics=[{"stage": "sft", "step": 0, "wall_s": 5.0}, {"stage": "sft", "step": 1, "wall_s": 9.5}],
     )
-    summary = summarise(run, QUICK)
+    summary = summarise(run)
     entry = summary["stages"]["contrastive"]["held_out"]
     assert (entry["problems"], entry["samples"], entry["samples_per_problem"]) == (2, 4, 2)
     assert entry["success_rate"] == 0.5
@@ -89,7 +86,7 @@ def test_summary_when_there_are_splits_and_several_samples_follows_the_conventio
 
 
 def test_summary_when_problems_have_unequal_samples_counts_every_sample_once():
-    summary = summarise(run_of(rows("sft", {"a": [1.0], "b": [2.0, 3.0, 0.0]})), QUICK)
+    summary = summarise(run_of(rows("sft", {"a": [1.0], "b": [2.0, 3.0, 0.0]})))
     entry = summary["stages"]["sft"]["held_out"]
     assert entry["mean"] == pytest.approx(6.0 / 4)
     assert entry["samples_per_problem"] == [1, 3]
@@ -100,20 +97,16 @@ def test_summary_when_problems_have_unequal_samples_counts_every_sample_once():
 
 def test_intervals_when_the_seed_is_the_same_are_the_same_and_differ_otherwise():
     samples = sample_set({str(i): [(True, 1.0 + 0.1 * i), (i % 3 > 0, 0.8)] for i in range(9)})
-    settings = {"floor": 0.1, "draws": 300, "confidence": 0.95}
-    assert bootstrap_intervals(samples, seed=1, **settings) == bootstrap_intervals(samples, seed=1, **settings)
-    assert bootstrap_intervals(samples, seed=1, **settings) != bootstrap_intervals(samples, seed=2, **settings)
+    assert bootstrap_intervals(samples, seed=1) == bootstrap_intervals(samples, seed=1)
+    assert bootstrap_intervals(samples, seed=1) != bootstrap_intervals(samples, seed=2)
 
 
 def test_interval_when_the_success_rate_is_one_is_not_a_point():
     samples = sample_set({str(i): [(True, 1.5)] for i in range(10)})
-    low, high = bootstrap_intervals(samples, floor=0.1, draws=100, confidence=0.95, seed=0)["success_rate"]
+    low, high = bootstrap_intervals(samples)["success_rate"]
     assert low == pytest.approx(0.025**0.1) and high == 1.0  # Clopper-Pearson, 10 of 10
     failed = sample_set({str(i): [(False, 0.0)] for i in range(10)})
-    assert bootstrap_intervals(failed, floor=0.1, draws=100, confidence=0.95, seed=0)["success_rate"] == [
-        0.0,
-        pytest.approx(1 - 0.025**0.1),
-    ]
+    assert bootstrap_intervals(failed)["success_rate"] == [0.0, pytest.approx(1 - 0.025**0.1)]
 
 
 def test_intervals_when_data_is_simulated_cover_the_truth_95_percent_of_the_time():
@@ -130,7 +123,7 @@ def test_intervals_when_data_is_simulated_cover_the_truth_95_percent_of_the_time
         logs = 0.2 + rng.normal(0, spread, (40, 1)) + rng.normal(0, noise, (40, 4))
         good = rng.random((40, 4)) < success
         samples = sample_set({str(p): list(zip(good[p], np.exp(logs[p]), strict=True)) for p in range(40)})
-        intervals = bootstrap_intervals(samples, floor=0.1, draws=250, confidence=0.95, seed=0)
+        intervals = bootstrap_intervals(samples, draws=250)
         for metric, value in truth.items():
             low, high = intervals[metric]
             hits[metric] += low <= value <= high
@@ -144,11 +137,11 @@ def test_paired_comparison_when_problems_differ_in_hardness_finds_a_gain_that_un
     hardness = {f"p{i}": float(np.exp(rng.normal(0, 1.0))) for i in range(30)}
     before = {p: [h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
     after = {p: [1.2 * h * float(np.exp(rng.normal(0, 0.05))) for _ in range(4)] for p, h in hardness.items()}
-    comparison = compare_runs(rows("sft", before), rows("sft", after), "sft", config=QUICK)
+    comparison = compare_runs(rows("sft", before), rows("sft", after), "sft")
     assert comparison.problems == 30
     assert comparison.speedup_ratio == pytest.approx(1.2, rel=0.03)
     assert 1.1 < comparison.speedup_ratio_low < comparison.speedup_ratio < comparison.speedup_ratio_high < 1.3
-    summary = summarise(run_of(rows("sft", before), rows("contrastive", after)), QUICK)["stages"]
+    summary = summarise(run_of(rows("sft", before), rows("contrastive", after)))["stages"]
     before_interval = summary["sft"]["held_out"]["intervals"]["geomean"]
     after_interval = summary["contrastive"]["held_out"]["intervals"]["geomean"]
     assert before_interval[1] > after_interval[0]  # they overlap
@@ -157,19 +150,16 @@ def test_paired_comparison_when_problems_differ_in_hardness_finds_a_gain_that_un
 def test_comparison_when_problems_differ_uses_shared_ones_only_and_refuses_none():
     first = rows("contrastive", {"a": [1.0], "only_here": [100.0]})
     second = rows("contrastive", {"a": [2.0], "only_there": [0.0]})
-    comparison = compare_runs(first, second, "contrastive", names=("plain", "bucket"), config=QUICK)
-    assert (comparison.problems, comparison.first, comparison.second) == (1, "plain", "bucket")
+    comparison = compare_runs(first, second, "contrastive")
+    assert (comparison.problems, comparison.first, comparison.second) == (1, "first run", "second run")
     assert comparison.log_geomean_difference == pytest.approx(math.log(2))
     with pytest.raises(UserError, match="share no held_out problem"):
-        compare_runs(first, rows("contrastive", {"z": [1.0]}), "contrastive", config=QUICK)
+        compare_runs(first, rows("contrastive", {"z": [1.0]}), "contrastive")
 
 
 def test_combine_seeds_when_computed_by_hand_is_this():
     summaries = [
-        summarise(
-            run_of(rows("sft", {"a": [s]}), rows("contrastive", {"a": [2 * s]}), config={"seed": i, "x": 1}),
-            QUICK,
-        )
+        summarise(run_of(rows("sft", {"a": [s]}), rows("contrastive", {"a": [2 * s]}), config={"seed": i, "x": 1}))
         for i, s in enumerate((1.0, 2.0, 4.0))
     ]
     combined = combine_seeds(summaries)

@@ -10,9 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from cudal1_ray.analysis import AnalysisConfig, combine_seeds, compare_runs, present, read_run, summarise
-
-QUICK = AnalysisConfig(bootstrap_draws=50)
+from cudal1_ray.analysis import combine_seeds, compare_runs, present, read_run, summarise
 
 
 def row(problem_id, speedup, **more):
@@ -35,7 +33,7 @@ def test_summary_when_a_row_flags_a_problem_as_degenerate_leaves_it_out_of_means
     rows += [row("constant", 90.0, degenerate=True)]
     rows += [row("constant", 0.0, degenerate=False, reasons=["unparsable"])]  # it fell before the problem was opened
     run = read_run(write(tmp_path / "run", rows))
-    summary = summarise(run, QUICK)
+    summary = summarise(run)
     assert summary["degenerate"] == {"problems": ["constant"], "samples": 2, "left_out": True}
     entry = summary["stages"]["sft"]["train"]
     assert (entry["problems"], entry["samples"], entry["success_rate"]) == (1, 2, 1.0)
@@ -64,17 +62,17 @@ def test_report_when_all_problems_are_degenerate_has_no_stage(tmp_path):
     text = io.StringIO()
     html = present(folder, Console(file=text, width=100)).read_text()
     assert "1 degenerate problem" in text.getvalue() and "1 degenerate problem" in html
-    assert summarise(read_run(folder), QUICK)["stages"] == {}
+    assert summarise(read_run(folder))["stages"] == {}
 
 
 def test_summary_when_a_run_has_no_degenerate_flag_uses_its_reasons(tmp_path):
     old = [row("plain", 2.0), row("constant", 0.0, reasons=["degenerate_input"])]
-    summary = summarise(read_run(write(tmp_path / "old", old)), QUICK)
+    summary = summarise(read_run(write(tmp_path / "old", old)))
     assert summary["degenerate"]["problems"] == ["constant"] and summary["stages"]["sft"]["train"]["problems"] == 1
-    older = summarise(read_run(write(tmp_path / "older", [row("plain", 2.0)])), QUICK)
+    older = summarise(read_run(write(tmp_path / "older", [row("plain", 2.0)])))
     assert older["degenerate"] == {"problems": [], "samples": 0, "left_out": True}
     both = [row("plain", 2.0), row("constant", 5.0)], [row("plain", 4.0), row("constant", 5.0, degenerate=True)]
-    comparison = compare_runs(*both, stage="sft", split="train", config=QUICK)
+    comparison = compare_runs(*both, stage="sft", split="train")
     assert comparison.problems == 1 and comparison.speedup_ratio == pytest.approx(2.0)
 
 
@@ -83,6 +81,6 @@ def test_summary_when_the_evaluation_of_a_sample_failed_leaves_it_out(tmp_path, 
     rows = [row("plain", 2.0), row("plain", 0.0, reasons=[reason]), row("plain", 0.0, reasons=["wrong_output"])]
     rollouts = [{"step": 1, **line} for line in rows]
     run = read_run(write(tmp_path / "run", rows, [{"reasons": []} | line for line in rollouts]))
-    entry = summarise(run, QUICK)["stages"]["sft"]["train"]
+    entry = summarise(run)["stages"]["sft"]["train"]
     assert (entry["problems"], entry["samples"], entry["success_rate"]) == (1, 2, 0.5)
     assert len(run.counted_rollouts()) == 2

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ray.analysis import AnalysisConfig, read_run, write_report
+from cudal1_ray.analysis import read_run, write_report
 from cudal1_ray.analysis.candidates import references_of
 from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
 from cudal1_ray.analysis.plots_progress import role_shares
 from cudal1_ray.errors import UserError
 
-QUICK = AnalysisConfig(bootstrap_draws=200)
 SECTIONS = {
     "what",
     "headline",
@@ -112,7 +111,7 @@ class Page(HTMLParser):
 
 
 def page_of(folder: Path) -> Page:
-    path = write_report(folder, QUICK)
+    path = write_report(folder)
     assert path == folder / "report" / "index.html"
     return checked_page(path.read_text(encoding="utf-8"))
 
@@ -133,7 +132,7 @@ def checked_page(html: str) -> Page:
 @pytest.fixture(scope="module")
 def report_files(complete) -> dict[str, str]:
     """Return the files of the complete run's report, by name: seconds of drawing, once for the tests that read it."""
-    path = write_report(complete, QUICK)
+    path = write_report(complete)
     assert path == complete / "report" / "index.html"
     return {file.name: file.read_text(encoding="utf-8") for file in path.parent.iterdir()}
 
@@ -163,7 +162,7 @@ def test_report_when_a_run_is_complete_has_every_figure_and_section(report_files
 
 def test_report_when_written_twice_differs_in_its_date_only(complete, report_files):
     first = report_files["index.html"].split("Written ")[0]
-    assert write_report(complete, QUICK).read_text().split("Written ")[0] == first
+    assert write_report(complete).read_text().split("Written ")[0] == first
 
 
 def test_report_when_there_are_only_metrics_has_their_figures(complete, tmp_path):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic_run import REFERENCE, write_run
 
-from cudal1_ray.analysis import AnalysisConfig, read_run, write_report
+from cudal1_ray.analysis import read_run, write_report
 from cudal1_ray.analysis.candidates import reference_in_prompt, references_of
 from cudal1_ray.analysis.figure import draw, hover_patch, hover_points
 from cudal1_ray.analysis.problem_table import problem_lines
@@ -87,7 +87,7 @@ def test_report_when_samples_are_there_shows_the_latest_of_each_reason_and_accep
     pairs = instructive_samples(read_run(run_folder), 9)
     assert [why.split(",")[0] for why, _ in pairs] == ["wrong_output", "unparsable", "slowest correct of the last step"]
     assert pairs[0][1].step == 2 and "expected 2.5" in pairs[0][1].texts["detail"]
-    html = write_report(run_folder, AnalysisConfig(bootstrap_draws=50)).read_text()
+    html = write_report(run_folder).read_text()
     assert "wrong_output: the output differs from the reference" in html and "cut at the token limit" in html
 
 
@@ -119,7 +119,7 @@ def test_reference_when_under_a_heading_without_a_fence_is_read():
 
 def test_problem_table_when_a_run_is_assessed_counts_training_and_the_last_stage(tmp_path):
     run = read_run(write_run(tmp_path / "run", problems=6, samples=4))
-    lines = problem_lines(run, 0.1)
+    lines = problem_lines(run)
     assert [line.split for line in lines] == ["train"] * 4 + ["held_out"] * 2
     for line in lines:
         of_training = [r for r in run.rollouts if r["problem_id"] == line.problem_id]

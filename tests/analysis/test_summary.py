@@ -9,7 +9,6 @@ import shutil
 import pytest
 
 from cudal1_ray.analysis import (
-    AnalysisConfig,
     combine_seeds,
     html_table,
     markdown_table,
@@ -22,21 +21,19 @@ from cudal1_ray.analysis.report import headline
 from cudal1_ray.analysis.tables import fitting_table, markdown_lines, print_table
 from cudal1_ray.analysis.terminal import closing_lines, comparison_lines
 
-QUICK = AnalysisConfig(bootstrap_draws=200)
-
 
 def test_summary_when_an_assessment_is_recorded_twice_counts_it_once(complete, tmp_path):
     shutil.copy(complete / "assessments.jsonl", tmp_path)
     with (tmp_path / "assessments.jsonl").open("a") as file:
         file.write((complete / "assessments.jsonl").read_text())
-    twice = summarise(read_run(tmp_path), QUICK)
-    assert twice["stages"] == summarise(read_run(complete), QUICK)["stages"]
+    twice = summarise(read_run(tmp_path))
+    assert twice["stages"] == summarise(read_run(complete))["stages"]
 
 
 def test_tables_when_rendered_hold_the_papers_columns_and_the_convention(complete, tmp_path):
     from rich.console import Console
 
-    summary = summarise(read_run(complete), QUICK)
+    summary = summarise(read_run(complete))
     console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
     console.print(rich_table(summary))
     for table in (console.export_text(), markdown_table(summary), html_table(summary)):
@@ -72,7 +69,7 @@ def test_summary_when_prompts_held_exemplars_discloses_it(tmp_path):
         for s, ids in (("sft", []), ("contrastive", ["a", "b"]))
     ]
     (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary = summarise(read_run(tmp_path), QUICK)
+    summary = summarise(read_run(tmp_path))
     assert summary["conventions"]["asked_with_exemplars"] == {"sft/train": 0.0, "contrastive/train": 1.0}
     assert "exemplars in the prompt: contrastive RL on train;" in markdown_table(summary)
 
@@ -85,7 +82,7 @@ def test_summary_when_samples_are_copies_counts_them_and_compares_without_them(t
     before = [row("sft", i, 1.0 if i < 2 else 0.0, False) for i in range(4)]
     after = [row("contrastive", i, 4.0 if i < 2 else 1.0, i < 2) for i in range(4)]
     (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in before + after))
-    summary = summarise(read_run(tmp_path), QUICK)
+    summary = summarise(read_run(tmp_path))
     assert [summary["stages"][stage]["train"]["copied"] for stage in ("sft", "contrastive")] == [0.0, 0.5]
     (change,) = summary["comparisons"]
     # Of each problem one sample at 4x and one at 1x, against one at 1x and a failure, which counts as 0.1.
@@ -99,7 +96,7 @@ def test_summary_when_samples_are_copies_counts_them_and_compares_without_them(t
 
 
 def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that_did(complete):
-    summary = summarise(read_run(complete), QUICK)
+    summary = summarise(read_run(complete))
     nothing = {split: {**entry, "success_rate": 0.0} for split, entry in summary["stages"]["untrained"].items()}
     summary["stages"]["untrained"] = nothing
     head = headline(summary)
@@ -110,7 +107,7 @@ def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that
 def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figure(complete, tmp_path):
     from rich.console import Console
 
-    summary = summarise(read_run(complete), QUICK)
+    summary = summarise(read_run(complete))
     summary["stages"]["contrastive_without_exemplars"] = summary["stages"]["contrastive"]
     console = Console(width=80, record=True, file=open(tmp_path / "out", "w"))
     console.print(rich_table(summary, compact=True))
@@ -121,7 +118,7 @@ def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figur
 def test_fitting_table_when_names_are_long_cuts_no_figure_at_any_width(complete, tmp_path, width):
     from rich.console import Console
 
-    summary = summarise(read_run(complete), QUICK)
+    summary = summarise(read_run(complete))
     summary["stages"]["self_supervised_with_exemplars"] = summary["stages"]["contrastive"]
     console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
     print_table(console, fitting_table(console, summary))
@@ -134,13 +131,13 @@ def test_terminal_tables_when_narrow_or_wide_fit_their_width(complete, tmp_path,
     from rich.console import Console
 
     console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
-    print_table(console, rich_table(summarise(read_run(complete), QUICK), compact=compact))
+    print_table(console, rich_table(summarise(read_run(complete)), compact=compact))
     text = " ".join(console.export_text().split())
     assert "…" not in text and "fine-tuning" in text and ("p75" in text) != compact
 
 
 def test_headline_when_fine_tuning_was_assessed_compares_with_it(complete):
-    summary = headline(summarise(read_run(complete), QUICK))
+    summary = headline(summarise(read_run(complete)))
     assert (summary["first"], summary["last"]) == ("sft", "contrastive")
     assert summary["change"]["first"] == "sft"
 

@@ -12,13 +12,10 @@ from rich.console import Console
 from scipy import stats
 from synthetic_run import write_run
 
-from cudal1_ray.analysis import AnalysisConfig
 from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.analysis.sweep import Setting, compare_settings, summarise_sweep
 from cudal1_ray.analysis.sweep_page import present_sweep, settings_plot, sweep_html, sweep_markdown
 from cudal1_ray.errors import UserError
-
-QUICK = AnalysisConfig(bootstrap_draws=20)  # its intervals are over seeds, the bootstrap's are not looked at
 
 
 def write_sweep(folder: Path, levels: dict[str, list[float]], failed: tuple[str, ...] = (), seeds=(1, 2, 3)) -> Path:
@@ -48,7 +45,7 @@ def sweep(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def summary(sweep) -> dict:
-    return summarise_sweep(sweep, QUICK)
+    return summarise_sweep(sweep)
 
 
 def test_settings_when_summarised_are_means_over_seeds_with_their_interval(summary):
@@ -117,14 +114,14 @@ def test_settings_when_their_seeds_differ_are_not_paired(tmp_path):
     lines = (other / "jobs.jsonl").read_text().splitlines()[:-1]
     whole = (folder / "jobs.jsonl").read_text().splitlines()[:-1]
     (folder / "jobs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")
-    rows = summarise_sweep(folder, QUICK)["comparisons"]
+    rows = summarise_sweep(folder)["comparisons"]
     assert {row["split"] for row in rows} == {"train", "held_out"}
     for row in rows:
         assert row["pairs"] == 0 and row["test"] == "Welch t" and row["low"] < row["ratio"] < row["high"]
 
 
 def test_sweep_when_it_has_one_seed_has_a_table_and_no_test(tmp_path):
-    summary = summarise_sweep(write_sweep(tmp_path / "one", {"x": [0.0], "y": [0.3]}), QUICK)
+    summary = summarise_sweep(write_sweep(tmp_path / "one", {"x": [0.0], "y": [0.3]}))
     assert all(c["p_value"] is None and c["low"] is None for c in summary["comparisons"])
     assert "–" in sweep_markdown(summary) and settings_plot(summary).svg
 
