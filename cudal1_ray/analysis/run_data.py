@@ -130,17 +130,8 @@ def credited_speedup(row: Mapping[str, Any]) -> float:
 
 
 def text_list(value: Any) -> list[str]:
-    """Return a list of strings from a column that stores it as a list, as JSON, comma separated or as null."""
-    if value is None or value == "":
-        return []
-    if isinstance(value, str):
-        if value.startswith("["):
-            try:
-                return [str(item) for item in json.loads(value)]
-            except json.JSONDecodeError:
-                return [value]
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return [str(item) for item in value]
+    """Return a list as strings, empty for null."""
+    return [str(item) for item in value or ()]
 
 
 def read_run(folder: str | Path) -> RunData:
