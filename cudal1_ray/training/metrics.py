@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from tensorboardX import SummaryWriter
 
 from cudal1_ray.files import JsonLines
 from cudal1_ray.training.run_folder import RunFolder
-
-
-class Tracker(Protocol):
-    """A service that is sent every row as well."""
-
-    def log(self, row: dict[str, Any]) -> None: ...
+from cudal1_ray.training.tracking import WandbTracker
 
 
 class RunMetrics:
@@ -26,7 +21,7 @@ class RunMetrics:
     `add` sums within the step (seconds busy, tokens, evaluations), `mean` averages, `set` keeps the largest value.
     """
 
-    def __init__(self, run: RunFolder, tracker: Tracker | None = None):
+    def __init__(self, run: RunFolder, tracker: WandbTracker | None = None):
         self.lines = JsonLines(run.metrics)
         self._writer = SummaryWriter(str(run.path / "tb"), flush_secs=5)
         self._tracker = tracker
@@ -77,10 +72,6 @@ class RunMetrics:
         for key, value in values.items():
             self._writer.add_scalar(f"{prefix}/{key}", value, step)
         self._writer.flush()
-
-    def rewind(self, stages_done: list[str], stage: str, step: int) -> None:
-        """Drop the rows of steps after the checkpoint that the run continues from."""
-        rewind_rows(self.lines, stages_done, stage, step)
 
 
 def rewind_rows(lines: JsonLines, stages_done: list[str], stage: str, step: int) -> None:

@@ -195,15 +195,8 @@ class Session:
 
     def sampling(self, temperature: float, label: str) -> SamplingParameters:
         """Return the sampling parameters of one call; the label and the run's seed decide every draw."""
-        seed = self.seed(label)
-        return SamplingParameters(
-            n=1,
-            temperature=temperature,
-            top_p=1.0,
-            max_tokens=self.config.prompting.max_completion_tokens,
-            seed=seed,
-            stop=(),
-        )
+        limit = self.config.prompting.max_completion_tokens
+        return SamplingParameters(temperature=temperature, max_tokens=limit, seed=self.seed(label))
 
     def sample(
         self, prompts: Sequence[Prompt], n: int, sampling: SamplingParameters, scope: str, label: str

@@ -1,4 +1,4 @@
-"""Weights & Biases: the same rows that metrics.jsonl gets. Imported only where `tracking.service` asks for it."""
+"""Weights & Biases: the same rows that metrics.jsonl gets. Its package is imported if `tracking.service` needs it."""
 
 from __future__ import annotations
 

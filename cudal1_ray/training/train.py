@@ -69,7 +69,7 @@ def _train(config: Config, problems: list[Problem], stopper: Stopper, command: s
     console = Console()
     with Progress(config.name, str(run.path), console) as progress:
         try:
-            if not _finished(run, config, stages):
+            if not is_finished(config):
                 _run_stages(config, run, problems, stages, progress, stopper)
         except (RunStopped, KeyboardInterrupt) as stop:
             if isinstance(stop, KeyboardInterrupt) and not stopper.terminated:
@@ -220,9 +220,9 @@ def _restore(session: Session, first_stage: str, beginning: Beginning) -> None:
         state.stages_done = [stage for stage in before.stages_done if stage in earlier]
         state.policy_version = before.policy_version
         session.progress.note(f"starting from {checkpoint.path}")
-    session.metrics.rewind(state.stages_done, state.stage, state.step)
+    for lines in (session.metrics.lines, JsonLines(session.run.assessments_during)):
+        rewind_rows(lines, state.stages_done, state.stage, state.step)
     session.crew.ask_exemplars("rewind", state.policy_version)
-    rewind_rows(JsonLines(session.run.assessments_during), state.stages_done, state.stage, state.step)
     if checkpoint is not None:
         learner = session.crew.learner
         if beginning.own:
@@ -244,12 +244,8 @@ def steps_of(config: Config, stage: str) -> int:
 
 
 def is_finished(config: Config) -> bool:
-    """Return whether the run that `config` describes has nothing left to do."""
-    return _finished(RunFolder.of(config), config, stages_of(config))
-
-
-def _finished(run: RunFolder, config: Config, stages: list[str]) -> bool:
-    """Return whether there is nothing left to do, so that no actor need be started to report it."""
+    """Return whether the run that `config` describes has nothing left to do, by its files alone."""
+    run, stages = RunFolder.of(config), stages_of(config)
     store = CheckpointStore(run.checkpoints, config.checkpoint.keep)
     finals = [store.final(stage) for stage in stages]
     if any(final is None or read_state(final).step < steps_of(config, final.stage) for final in finals):

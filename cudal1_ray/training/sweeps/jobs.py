@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from cudal1_ray.config import Config, check_config, config_dir
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
 from cudal1_ray.settings.composition import compose_settings
 from cudal1_ray.training.continuation import is_how_it_is_run
 from cudal1_ray.training.preflight import check_run
@@ -189,9 +189,7 @@ class SweepFolder:
 
     def finished(self) -> dict[str, list[str]]:
         """Return the overrides of the jobs whose run is finished, by name."""
-        if self._journal is None and self._jobs.exists():
-            self._journal = JsonLines(self._jobs)
-        last = {row["job"]: row for row in self._journal or ()}
+        last = {row["job"]: row for row in read_json_lines(self._jobs)}
         return {name: row["overrides"] for name, row in last.items() if row["state"] == "finished"}
 
     def is_finished(self, job: SweepJob) -> bool:
