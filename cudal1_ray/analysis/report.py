@@ -198,26 +198,13 @@ def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
             show = format_share if share else lambda value: f"{format_speedup(value)}×"
             before, after = head["before"], head["after"]
             interval = format_interval(after["intervals"].get(key), share)
-            entries.append(
-                {
-                    "label": label,
-                    "before": "" if head["single"] else show(before[key]),
-                    "value": show(after[key]),
-                    "note": f"{confidence:.0%} interval {interval}" if interval else "",
-                }
-            )
+            note = f"{confidence:.0%} interval {interval}" if interval else ""
+            entries.append(_tile(label, show(after[key]), "" if head["single"] else show(before[key]), note))
     rows = run.counted_rollouts()
     speedups = [speedup for row in rows if is_accepted(row) and (speedup := number(row.get("speedup")))]
     if speedups:
-        entries.append(
-            {
-                "label": "fastest candidate found",
-                "before": "",
-                "value": f"{format_speedup(max(speedups))}×",
-                "note": f"in training, of {len(speedups):,} correct",
-            }
-        )
-    shares = role_shares(run)
+        note = f"in training, of {len(speedups):,} correct"
+        entries.append(_tile("fastest candidate found", f"{format_speedup(max(speedups))}×", note=note))
     if not head and not speedups:
         last = run.metrics[-1] if run.metrics else {}
         for label, key, show in (
@@ -226,12 +213,14 @@ def tiles(run: RunData, summary: Mapping[str, Any]) -> list[dict[str, str]]:
             ("loss, last step", "loss", lambda v: f"{v:.3g}"),
         ):
             if (value := number(last.get(key))) is not None:
-                entries.append({"label": label, "before": "", "value": show(value), "note": ""})
-        entries += [
-            {"label": f"{role} busy", "before": "", "value": format_share(float(share.mean())), "note": ""}
-            for role, (_, share) in shares.items()
-        ]
+                entries.append(_tile(label, show(value)))
+        busy = {role: float(share.mean()) for role, (_, share) in role_shares(run).items()}
+        entries += [_tile(f"{role} busy", format_share(share)) for role, share in busy.items()]
     return entries
+
+
+def _tile(label: str, value: str, before: str = "", note: str = "") -> dict[str, str]:
+    return {"label": label, "before": before, "value": value, "note": note}
 
 
 def technique_table(run: RunData, references: Mapping[str, str]) -> dict[str, Any]:
