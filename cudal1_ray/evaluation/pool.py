@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
 from multiprocessing import popen_spawn_posix, spawn
@@ -185,8 +185,14 @@ class EvaluatorPool(Closable):
     def _start(self, count: int, opener: Callable[..., None]) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(count, _Context(), initializer=opener, initargs=(self.config, *self._shared))
 
-    def evaluate(self, problem: Problem, code: str, best_speedup: float = 0.0) -> Verdict:
-        """Return what `Evaluator.evaluate` does; several threads may call it at once."""
+    def evaluate(
+        self, problem: Problem, code: str, best_speedup: float = 0.0, stopped: threading.Event | None = None
+    ) -> Verdict:
+        """Return what `Evaluator.evaluate` does; several threads may call it at once.
+
+        Raises:
+            CancelledError: `stopped` is set while no worker has the candidate.
+        """
         key = session_key(problem)
         common = {
             "device": self.config.device, "hardware": self._hardware, "candidate_hash": candidate_hash(code),
@@ -202,7 +208,7 @@ class EvaluatorPool(Closable):
         opened = False
         try:
             while True:
-                worker = self._worker_for(work)
+                worker = self._worker_for(work, stopped)
                 try:
                     verdict = self._submit(worker, problem, code, best_speedup).result()
                 except BrokenProcessPool as error:
@@ -222,10 +228,14 @@ class EvaluatorPool(Closable):
                 self._schedule.done(work, opened=opened)
                 self._change.notify_all()
 
-    def _worker_for(self, work: Work) -> int:
-        """Wait until the schedule gives the candidate to a worker; return that worker's number."""
+    def _worker_for(self, work: Work, stopped: threading.Event | None = None) -> int:
+        """Wait until the schedule gives the candidate to a worker; return that worker's number. Raise CancelledError
+        once `stopped` is set.
+        """
         with self._change:
             while work.worker is None:
+                if stopped is not None and stopped.is_set():
+                    raise CancelledError
                 if self._schedule.assign(range(len(self._workers))):
                     self._change.notify_all()
                 else:
@@ -265,26 +275,40 @@ class EvaluatorPool(Closable):
         Long problems come first: a network's text is longer than an operator's, and a long evaluation at the end leaves
         all other slots idle. As many problems as there are slots take turns, so that they are opened side by side.
 
-        A caller that stops iterating waits for the candidates in flight; the others never begin.
+        A caller that stops iterating waits for the candidates that workers have; the others never begin. After an
+        interrupt the verdicts on those are yielded before KeyboardInterrupt is raised.
         """
-        ordered = _in_turn(pairs, self.config.slots)
+        ordered, stopped = _in_turn(pairs, self.config.slots), threading.Event()
         speedups = best or BestSpeedups()
 
         def evaluate(problem: Problem, code: str) -> Verdict:
-            verdict = self.evaluate(problem, code, speedups.of(problem))
+            verdict = self.evaluate(problem, code, speedups.of(problem), stopped)
             speedups.saw(problem, verdict)
             return verdict
 
+        waiting: dict[Future[Verdict], str] = {}
+
+        def stop() -> None:
+            for future in waiting:
+                future.cancel()
+            with self._change:
+                stopped.set()
+                self._change.notify_all()
+
         with ThreadPoolExecutor(self.config.in_flight) as threads:
-            waiting: dict[Future[Verdict], str] = {
-                threads.submit(evaluate, problem, code): identity for identity, problem, code in ordered
-            }
             try:
+                for identity, problem, code in ordered:
+                    waiting[threads.submit(evaluate, problem, code)] = identity
                 for done in as_completed(waiting):
-                    yield waiting[done], done.result()
+                    yield waiting.pop(done), done.result()
+            except KeyboardInterrupt:
+                stop()
+                for done in as_completed([future for future in waiting if not future.cancelled()]):
+                    if done.exception() is None:
+                        yield waiting[done], done.result()
+                raise
             finally:
-                for future in waiting:
-                    future.cancel()
+                stop()
 
     def close(self) -> None:
         """End every process; a second call does nothing."""

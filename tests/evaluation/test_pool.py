@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,7 +21,7 @@ from cudal1_ray.evaluation.pool import EvaluatorPool, _Context, _in_turn
 from cudal1_ray.evaluation.sandbox.process_watch import descendants
 from cudal1_ray.evaluation.scrutiny.confirmation import BestSpeedups
 from cudal1_ray.evaluation.sharing.schedule import Work
-from cudal1_ray.evaluation.verdict import candidate_hash
+from cudal1_ray.evaluation.verdict import Verdict, candidate_hash
 
 HONEST = renamed("chain").replace("torch.relu(self.a(x))", "self.a(x).relu_()")
 WRONG = renamed("chain").replace("torch.relu", "torch.abs")
@@ -109,6 +111,36 @@ def test_candidates_when_their_problems_take_long_come_first_and_those_within_th
     pairs = [(f"{length}{letter}", problems[length], letter) for length in (0, 2, 1) for letter in "abc"[: 3 - length]]
     assert [identity for identity, _, _ in _in_turn(pairs, 2)] == ["2a", "1a", "1b", "0a", "0b", "0c"]
     assert [identity for identity, _, _ in _in_turn(pairs, 3)] == ["2a", "1a", "0a", "1b", "0b", "0c"]
+
+
+def test_candidates_when_interrupted_get_the_verdicts_that_workers_are_about_to_give(pool, monkeypatch):
+    plain, futures = problem("chain"), []
+    problems = [replace(plain, problem_id=str(number), source=plain.source + number * "#") for number in range(8)]
+
+    def wait_until(some_wait: bool):
+        deadline = time.monotonic() + 60
+        while bool(pool._schedule._waiting) is not some_wait and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def interrupt():
+        wait_until(some_wait=True)
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(some_wait=False)
+        for future in futures:
+            future.set_result(Verdict("chain", "accepted"))
+
+    def submit(*_):
+        futures.append(Future())
+        if len(futures) == 2:  # both slots have a candidate
+            threading.Thread(target=interrupt).start()
+        return futures[-1]
+
+    monkeypatch.setattr(pool, "_submit", submit)
+    verdicts = []
+    with pytest.raises(KeyboardInterrupt):
+        for verdict in pool.evaluate_all([(each.problem_id, each, HONEST) for each in problems]):
+            verdicts.append(verdict)
+    assert len(verdicts) == len(futures) == 2 and not pool._schedule._waiting
 
 
 def test_candidate_when_the_gate_refuses_it_waits_for_no_process(pool, monkeypatch):
