@@ -298,9 +298,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     of_problems = [text for text in arguments.overrides if text.startswith(("problems=", "problems."))]
     others = ["--device", arguments.device, *(text for text in arguments.overrides if text not in of_problems)]
     of_problems = problem_settings(rows, of_problems, arguments.sizes)
-    folder, kept = out.with_suffix(".measured"), rows
+    folder = out.with_suffix(".measured")
     for _ in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):
-        write(kept := with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
+        write(with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
+    write(kept := with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
     print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out; verdicts in {folder}")
 
 

@@ -156,7 +156,11 @@ def test_winners_when_measured_again_are_loaded_in_the_sizes_that_they_get(runs,
         winners.problem_settings([*rows, {"sizes": "paper"}], [])
 
 
-def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_baselines(runs, tmp_path, monkeypatch):
+@pytest.fixture
+def measured(monkeypatch):
+    """Let `cudal1 evaluate` accept every candidate at 2x without measuring it; return what it was asked for, as pairs
+    of id and baseline.
+    """
     measured: list[tuple[str, str]] = []
 
     def evaluate(command: list[str]) -> int:
@@ -171,6 +175,10 @@ def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_ba
         return 0
 
     monkeypatch.setattr(remeasuring.cli, "main", evaluate)
+    return measured
+
+
+def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_baselines(runs, tmp_path, measured):
     first, second = winners.export([runs], ["bucket"])
     winners.write([first, second], data := tmp_path / "w.parquet")
     command = ["measure", str(data), "--out", str(out := tmp_path / "again.parquet"), "--sizes", "published"]
@@ -181,6 +189,18 @@ def test_winners_when_another_candidate_wins_are_measured_anew_and_keep_other_ba
     winners.main(command)
     assert measured[4:] == [(second["problem_id"], "eager")]
     assert [dict(row["baselines"]) for row in winners.read(out)] == [{"compile": 2.0}, {}]
+
+
+def test_winners_when_only_lacking_baselines_are_asked_for_are_all_written(runs, tmp_path, measured):
+    first, second = winners.export([runs], ["bucket"])
+    winners.write([first | {"baselines": [("compile", 1.5)], "device": "GPU"}, second], data := tmp_path / "w.parquet")
+    command = ["measure", str(data), "--lacking", "--against", "compile", "--out"]
+    winners.main([*command, str(out := tmp_path / "again.parquet")])
+    assert measured == [(second["problem_id"], "compile")]
+    assert [dict(row["baselines"])["compile"] for row in winners.read(out)] == [1.5, 2.0]
+    winners.write(winners.read(out), data)
+    winners.main([*command, str(out := tmp_path / "third.parquet")])
+    assert len(measured) == 1 and winners.read(out) == winners.read(data)
 
 
 def test_winners_when_measured_before_on_other_problems_are_refused_whatever_the_baseline(runs, tmp_path, monkeypatch):
