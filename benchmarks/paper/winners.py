@@ -264,7 +264,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--out", type=Path, help="a data set of its own, of another device for example (default: the same)"
     )
     again.add_argument("--against", nargs="+", default=["eager"], metavar="BASELINE", help="see cudal1 evaluate")
-    again.add_argument("--lacking", action="store_true", help="only what has no speedup against a baseline yet")
+    again.add_argument(
+        "--lacking", action="store_true", help="only what has no speedup against a baseline yet; with --sizes all"
+    )
     again.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
     again.add_argument("--device", default="cpu", help="see cudal1 evaluate (default: cpu)")
     again.add_argument(
@@ -298,8 +300,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     of_problems = [text for text in arguments.overrides if text.startswith(("problems=", "problems."))]
     others = ["--device", arguments.device, *(text for text in arguments.overrides if text not in of_problems)]
     of_problems = problem_settings(rows, of_problems, arguments.sizes)
-    folder = out.with_suffix(".measured")
-    for _ in measure(rows, arguments.against, folder, of_problems, others, arguments.lacking):
+    folder, lacking = out.with_suffix(".measured"), arguments.lacking and not arguments.sizes
+    for _ in measure(rows, arguments.against, folder, of_problems, others, lacking):
         write(with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
     write(kept := with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
     print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out; verdicts in {folder}")

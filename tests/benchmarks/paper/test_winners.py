@@ -203,6 +203,15 @@ def test_winners_when_only_lacking_baselines_are_asked_for_are_all_written(runs,
     assert len(measured) == 1 and winners.read(out) == winners.read(data)
 
 
+def test_winners_when_lacking_baselines_are_asked_for_in_other_sizes_are_all_measured(runs, tmp_path, measured):
+    """A speedup in the runs' sizes is none in others."""
+    rows = [row | {"baselines": [("compile", 1.5)]} for row in winners.export([runs], ["bucket"])]
+    winners.write(rows, data := tmp_path / "w.parquet")
+    sizes = ["--sizes", "published", "--out", str(out := tmp_path / "p.parquet")]
+    winners.main(["measure", str(data), "--lacking", *sizes, "--against", "eager", "compile"])
+    assert len(measured) == 4 and [dict(row["baselines"]) for row in winners.read(out)] == [{"compile": 2.0}] * 2
+
+
 def test_winners_when_measured_before_on_other_problems_are_refused_whatever_the_baseline(runs, tmp_path, monkeypatch):
     """Else the speedups of the verdicts that are there would stand under the new sizes."""
     monkeypatch.setattr(remeasuring.cli, "main", lambda command: 0)
