@@ -11,6 +11,7 @@ from benchmarks.paper.records import rule_settings
 from cudal1_ray import cli
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.reasons import MOMENTARY
 from cudal1_ray.evaluation.verdict import candidate_hash
 from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
 from cudal1_ray.problems import load_problems
@@ -127,7 +128,7 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
 
     A candidate that was rejected is left out. A baseline that a reference cannot be measured as has no speedup; the
     candidate stays. What was measured on another device, or in other sizes, before is left out, and so is a verdict on
-    another candidate.
+    another candidate. A rejection that another evaluation may not repeat, which the next one replaces, is no verdict.
 
     Args:
         sizes: those of the problems that were measured; a row without a verdict against eager has no speedup there and
@@ -135,7 +136,8 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
     """
     verdicts: dict[str, dict[str, dict[str, Any]]] = {}
     for verdict in (verdict for file in files for verdict in read_json_lines(file)):
-        verdicts.setdefault(str(verdict["id"]), {})[verdict["against"]] = verdict
+        if MOMENTARY.isdisjoint(verdict.get("reasons", ())):
+            verdicts.setdefault(str(verdict["id"]), {})[verdict["against"]] = verdict
     kept = []
     for row in rows:
         of_problem, code_hash = verdicts.get(row["problem_id"], {}), _hash(row["code"])

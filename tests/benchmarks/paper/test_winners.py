@@ -63,6 +63,14 @@ def test_winners_when_measured_again_and_rejected_or_not_measured_are_left_out(r
     assert remeasuring.with_verdicts([first, second], [tmp_path / "v.jsonl"]) == [second]
 
 
+def test_winners_when_an_evaluation_failed_for_the_moment_stay_as_they_are(runs, tmp_path):
+    rows = winners.export([runs], ["bucket"])
+    failed = verdict_of(rows[0], "eager", 0.0, verdict="rejected", reasons=["unstable_timing"])
+    write_lines(tmp_path / "v.jsonl", [failed])
+    assert remeasuring.with_verdicts(rows, [tmp_path / "v.jsonl"]) == rows
+    assert remeasuring.with_verdicts(rows, [tmp_path / "v.jsonl"], "paper") == []
+
+
 def test_winners_when_exported_of_runs_and_data_sets_are_the_best_of_all(runs, tmp_path):
     slow, fast = winners.export([runs], ["bucket"])[::-1]
     measured = slow | {"speedup_low": 9.0, "baselines": [("compile", 1.5)]}
