@@ -47,7 +47,8 @@ def measure(
         chosen = [row for row in rows if not lacking or baseline not in ("eager", *dict(row["baselines"] or ()))]
         if lacking and not chosen:
             continue
-        lines, verdicts = folder / f"{baseline}.manifest.jsonl", folder / f"{baseline}.jsonl"
+        name = Path(baseline).name  # a user's own baseline is a file anywhere
+        lines, verdicts = folder / f"{name}.manifest.jsonl", folder / f"{name}.jsonl"
         entries = manifest(chosen, problem_settings)
         folder.mkdir(parents=True, exist_ok=True)
         _require_same_problems(folder, {entry["id"]: _hash(entry["problem"]) for entry in entries})
