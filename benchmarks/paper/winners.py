@@ -13,12 +13,14 @@ wrote in stage 3. A copy of an exemplar, a kernel of the corpus that stage 1 was
 reference's own operators are none. The rules that a run was trained under hold for its winners, also when they are
 measured again: where they let a candidate do without a kernel of its own, a winner may. The problems themselves are not
 in the data set: their texts belong to KernelBench. `measure` keeps its verdicts in a folder beside the data set, from
-which the same command goes on where it was interrupted; without that folder it measures all anew.
+which the same command goes on where it was interrupted; without that folder it measures all anew. SIGTERM interrupts it
+like Ctrl-C: the candidates under way get their verdicts, and the data set is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -308,4 +310,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `measure` writes what it has
     run_command(main)

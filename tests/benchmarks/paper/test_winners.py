@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +147,28 @@ def test_winners_when_one_command_measures_them_again_are_held_to_the_rules_of_t
     assert refused.value.code == 2 and "--against nothing" in capfd.readouterr().err and winners.read(out) == [row]
     with pytest.raises(UserError, match="--sizes paper: needs --out"):
         winners.main(["measure", str(data), "--sizes", "paper", *problems])
+
+
+def test_winners_when_sigterm_ends_the_command_are_written_with_the_verdicts_so_far(tmp_path):
+    (problems := tmp_path / "problems" / "level1").mkdir(parents=True)
+    rows = []
+    for number in (1, 2, 3):
+        (problems / f"{number}_tanh.py").write_text(f"{PROBLEM}\n# {number}\n")
+        row = dict.fromkeys(winners.SCHEMA.names) | {"problem_id": f"kernelbench-l1-p00{number}", "code": HONEST}
+        rows.append(row | {"speedup": 99.0, "speedup_low": 99.0})
+    winners.write(rows, data := tmp_path / "w.parquet")
+    settings = ["problems=kernelbench_folder", f"problems.path={problems.parent}", *QUICK]
+    command = [sys.executable, "-m", "benchmarks.paper.winners", "measure", str(data), *settings]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    verdicts, deadline = tmp_path / "w.measured" / "eager.jsonl", time.monotonic() + 300
+    while not (verdicts.is_file() and verdicts.read_text()):
+        assert started.poll() is None and time.monotonic() < deadline, started.communicate()[0]
+        time.sleep(0.02)
+    started.send_signal(signal.SIGTERM)
+    output = started.communicate(timeout=300)[0]
+    assert started.returncode == 130 and "the same command goes on" in output and "Traceback" not in output, output
+    measured = [row for row in winners.read(data) if row["speedup"] != 99.0]
+    assert len(measured) == len(verdicts.read_text().splitlines()) in (1, 2)
 
 
 def test_winners_when_measured_again_are_loaded_in_the_sizes_that_they_get(runs, tmp_path, monkeypatch):
