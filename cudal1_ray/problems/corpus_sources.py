@@ -54,6 +54,13 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     return [entry for table in tables for entry in _from_table(table)]
 
 
+def sizes_measured_in(source: str, sizes: str) -> str:
+    """Return the sizes that a corpus was measured in, where those of the problems are others; empty where they are the
+    same, and for a corpus that does not state them.
+    """
+    return KERNELBENCH_SIZES if source == KERNELBENCH and sizes != KERNELBENCH_SIZES else ""
+
+
 def require_corpus(source: str, key: str, *others: str) -> None:
     """Raise the UserError of `read_corpus` where nothing is, without reading what is there.
 

@@ -9,7 +9,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
-from cudal1_ray.problems.corpus_sources import KERNELBENCH, KERNELBENCH_SIZES, require_corpus
+from cudal1_ray.problems.corpus_sources import require_corpus, sizes_measured_in
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.wording import counted
 
@@ -57,9 +57,9 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: 
         places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
         measured = [(name, each.as_seed()) for name, buffer in places for each in buffer if each.problem_id in ids]
     else:
-        is_measured = source != KERNELBENCH or sizes == KERNELBENCH_SIZES
+        in_other_sizes = sizes_measured_in(source, sizes)
         measured = [
-            (hardware if is_measured else UNRECORDED, Exemplar.new(entry.problem_id, entry.code, speedup))
+            (UNRECORDED if in_other_sizes else hardware, Exemplar.new(entry.problem_id, entry.code, speedup))
             for entry in read_corpus(source, "exemplars.seed_from")
             for hardware, speedup in {entry.hardware: entry.speedup, **entry.speedups}.items()
             if entry.problem_id in ids and speedup > 0

@@ -12,6 +12,7 @@ from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, Selection
 from cudal1_ray.problems import Problem
 from cudal1_ray.problems.corpus import measured_elsewhere
+from cudal1_ray.problems.corpus_sources import sizes_measured_in
 from cudal1_ray.problems.select import fixed_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong
 from cudal1_ray.prompting.related import related_kernels
@@ -87,16 +88,22 @@ class Session:
         self.engines_current = True  # engines and learner both start from `run.policy`
 
     def settle_hardware(self) -> None:
-        """Bind exemplars and verdicts to the hardware that measures now. A note names the devices that measured the
-        related kernels of prompts, where this one did not: prompts show such speedups as recorded.
+        """Bind exemplars and verdicts to the hardware that measures now. Notes name the devices that measured the
+        related kernels of prompts, where this one did not, and their sizes, where the run's problems have others:
+        prompts show such speedups as recorded.
         """
         machine = self.crew.machine
         if machine is None:
             return
         self._of_other_hardware = self.crew.ask_exemplars("use_hardware", machine.device, MEASURED_AGAIN)
         related = self._related.entries() if self._related and machine.on_gpu else []  # on a CPU no prompt shows any
+        source, sizes = self.config.prompting.related_from, self.config.problems.sizes
+        if related and (measured := sizes_measured_in(source, sizes)):
+            self.progress.note(
+                f"prompting.related_from={source}: speedups of related kernels are shown as recorded, at "
+                f"problems.sizes={measured}; this run has problems.sizes={sizes}"
+            )
         if others := measured_elsewhere(related, machine.device):
-            source = self.config.prompting.related_from
             self.progress.note(
                 f"prompting.related_from={source}: speedups of related kernels are shown as recorded, {others}; "
                 f"this is {machine.device}"

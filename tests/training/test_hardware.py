@@ -18,7 +18,7 @@ from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, insert_measured, switch
 from cudal1_ray.files import JsonLines
-from cudal1_ray.problems import Problem, load_problems, read_corpus
+from cudal1_ray.problems import Problem, corpus_sources, load_problems, read_corpus
 from cudal1_ray.training.assessment import shows_exemplars
 from cudal1_ray.training.journal import VerdictJournal
 from cudal1_ray.training.pipeline import Pipeline
@@ -284,6 +284,22 @@ def test_corpus_when_another_device_measured_it_is_noted(tmp_path):
     assert taken.startswith("sft.corpus=") and others in taken and "sft.recorded_verdicts=false" in taken
     (related,) = notes(H100, "sft.recorded_verdicts=false")
     assert f"recorded, 1 on {H200}, 1 on a device" in related
+
+
+def test_corpus_when_it_was_measured_in_other_sizes_is_noted(tmp_path, monkeypatch):
+    train = next(p.problem_id for p in load_problems(load_config([]).problems) if p.split == "train")
+    row = {"problem": train, "code": "class ModelNew:\n    number = 0\n", "hardware": H200, "speedup": 1.5}
+    pq.write_table(pa.Table.from_pylist([row]), file := tmp_path / "corpus.parquet")
+    for name, value in (("KERNELBENCH", str(file)), ("_KERNELBENCH_FILE", file)):
+        monkeypatch.setattr(corpus_sources, name, value)
+    session = session_on(tmp_path / "run", H200, file)
+    session.settle_hardware()
+    begin_corpus(session)
+    related, taken = session.progress._notes
+    others = "as recorded, at problems.sizes=scaled; this run has problems.sizes=published"
+    assert related.startswith("prompting.related_from=") and others in related
+    assert taken.startswith("sft.corpus=") and others in taken and "sft.recorded_verdicts=false" in taken
+    assert corpus_sources.sizes_measured_in(str(file), "scaled") == "" == corpus_sources.sizes_measured_in("x", "paper")
 
 
 def test_exemplars_when_of_an_earlier_version_are_taken_to_be_of_this_hardware(tmp_path):

@@ -10,6 +10,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence, encode_completion
 from cudal1_ray.problems import CorpusEntry, MemberDraw, read_corpus
 from cudal1_ray.problems.corpus import measured_elsewhere
+from cudal1_ray.problems.corpus_sources import sizes_measured_in
 from cudal1_ray.problems.generated import generate
 from cudal1_ray.prompting import PromptTooLong, SftPair, answer_of, build_sft_pairs, one_shot_pairs
 from cudal1_ray.training.session import Session
@@ -127,7 +128,7 @@ def begin_corpus(session: Session) -> VerdictCollector:
     session.progress.stage("corpus", len(entries))
     collector = session.batches.collector("training")
     recorded = _recorded_speedups(session, entries)
-    _note_device_of(session, [entry for entry in entries if entry.entry_id in recorded])
+    _note_origin_of(session, [entry for entry in entries if entry.entry_id in recorded])
     for entry in entries:
         if entry.entry_id not in recorded:
             collector.submit(entry.entry_id, session.problems[entry.problem_id], entry.code)
@@ -151,9 +152,17 @@ def _recorded_speedups(session: Session, entries: list[CorpusEntry]) -> dict[str
     return {entry.entry_id: entry.speedup for entry in entries if recorded and entry.speedup > 0}
 
 
-def _note_device_of(session: Session, recorded: list[CorpusEntry]) -> None:
-    """Note which devices measured the speedups that the run takes at their word, where this one measured none."""
-    machine, settings = session.crew.machine, session.config.sft
+def _note_origin_of(session: Session, recorded: list[CorpusEntry]) -> None:
+    """Note which devices measured the speedups that the run takes at their word, where this one measured none, and in
+    which sizes, where the run's problems have others.
+    """
+    machine, settings, sizes = session.crew.machine, session.config.sft, session.config.problems.sizes
+    if recorded and (measured := sizes_measured_in(settings.corpus, sizes)):
+        session.progress.note(
+            f"sft.corpus={settings.corpus}: speedups of candidates are taken as recorded, at "
+            f"problems.sizes={measured}; this run has problems.sizes={sizes}, and sft.recorded_verdicts=false measures "
+            "them here"
+        )
     if machine is not None and (others := measured_elsewhere(recorded, machine.device)):
         session.progress.note(
             f"sft.corpus={settings.corpus}: speedups of candidates are taken as recorded, {others}; this is "
