@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
 from multiprocessing import popen_spawn_posix, spawn
@@ -33,6 +33,8 @@ from cudal1_ray.files import OwnedFolder
 from cudal1_ray.problems import Problem
 from cudal1_ray.uncollected import imported_to_stay
 
+# What a caller that stops nothing gives as `stopped`.
+NEVER = threading.Event()
 _served: Any = None  # what this process serves, where it is a worker
 
 
@@ -186,7 +188,7 @@ class EvaluatorPool(Closable):
         return ProcessPoolExecutor(count, _Context(), initializer=opener, initargs=(self.config, *self._shared))
 
     def evaluate(
-        self, problem: Problem, code: str, best_speedup: float = 0.0, stopped: threading.Event | None = None
+        self, problem: Problem, code: str, best_speedup: float = 0.0, stopped: threading.Event = NEVER
     ) -> Verdict:
         """Return what `Evaluator.evaluate` does; several threads may call it at once.
 
@@ -201,7 +203,7 @@ class EvaluatorPool(Closable):
         finding = check_static(code, self.config.rules, gate=self.config.check.static_gate).refusal
         if finding is not None:  # a static refusal needs no process
             return Verdict.rejected(problem.problem_id, finding.reason, finding.detail, **common)
-        self._build_ahead(problem, code)
+        self._build_ahead(problem, code, stopped)
         work = Work(problem.problem_id, key)
         with self._change:
             self._schedule.submit(work)
@@ -228,13 +230,13 @@ class EvaluatorPool(Closable):
                 self._schedule.done(work, opened=opened)
                 self._change.notify_all()
 
-    def _worker_for(self, work: Work, stopped: threading.Event | None = None) -> int:
+    def _worker_for(self, work: Work, stopped: threading.Event = NEVER) -> int:
         """Wait until the schedule gives the candidate to a worker; return that worker's number. Raise CancelledError
         once `stopped` is set.
         """
         with self._change:
             while work.worker is None:
-                if stopped is not None and stopped.is_set():
+                if stopped.is_set():
                     raise CancelledError
                 if self._schedule.assign(range(len(self._workers))):
                     self._change.notify_all()
@@ -253,13 +255,20 @@ class EvaluatorPool(Closable):
         self._workers[number].shutdown(wait=False, cancel_futures=True)
         self._workers[number] = self._start(1, _open)
 
-    def _build_ahead(self, problem: Problem, code: str) -> None:
-        """Fill the cache of extensions; the evaluator reports what does not build."""
+    def _build_ahead(self, problem: Problem, code: str, stopped: threading.Event) -> None:
+        """Fill the cache of extensions; the evaluator reports what does not build. Raise CancelledError once `stopped`
+        is set.
+        """
         if "cpp_extension" not in code:
             return
         compilers = self._compilers
         try:
-            compilers.submit(_compile, code, problem.source).result()
+            build = compilers.submit(_compile, code, problem.source)
+            while not wait([build], PATIENCE_S / 5).done:
+                if stopped.is_set():
+                    build.cancel()
+                    raise CancelledError
+            build.result()
         except BrokenProcessPool:
             with self._change:
                 if self._compilers is compilers:
@@ -276,7 +285,7 @@ class EvaluatorPool(Closable):
         all other slots idle. As many problems as there are slots take turns, so that they are opened side by side.
 
         A caller that stops iterating waits for the candidates that workers have; the others never begin. After an
-        interrupt the verdicts on those are yielded before KeyboardInterrupt is raised.
+        interrupt while this waits the verdicts on those are yielded before KeyboardInterrupt is raised.
         """
         ordered, stopped = _in_turn(pairs, self.config.slots), threading.Event()
         speedups = best or BestSpeedups()

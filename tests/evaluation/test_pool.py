@@ -11,6 +11,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from evaluator_settings import quick_config
@@ -141,6 +142,22 @@ def test_candidates_when_interrupted_get_the_verdicts_that_workers_are_about_to_
         for verdict in pool.evaluate_all([(each.problem_id, each, HONEST) for each in problems]):
             verdicts.append(verdict)
     assert len(verdicts) == len(futures) == 2 and not pool._schedule._waiting
+
+
+def test_candidates_when_interrupted_while_they_build_are_left(pool, monkeypatch):
+    builds: list[Future] = []
+
+    def submit(*_):
+        builds.append(Future())  # it never ends
+        if len(builds) == 2:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return builds[-1]
+
+    monkeypatch.setattr(pool, "_compilers", SimpleNamespace(submit=submit))
+    pairs = [(str(number), problem("chain"), f"{HONEST}\n# cpp_extension {number}\n") for number in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.evaluate_all(pairs))
+    assert len(builds) == 2 and all(build.cancelled() for build in builds)
 
 
 def test_candidate_when_the_gate_refuses_it_waits_for_no_process(pool, monkeypatch):
