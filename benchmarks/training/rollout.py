@@ -96,7 +96,7 @@ class ActorLane:
     def round(
         self, number: int, prompts: list[tuple[int, ...]], completions: int, max_tokens: int
     ) -> tuple[int, float]:
-        """Return what `generate` does."""
+        """Return the tokens and the seconds of one round, as `generate` does."""
         return generate(self._rollouts, str(number), prompts, completions, max_tokens, number)
 
     def stop(self) -> None:
