@@ -306,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in measure(rows, arguments.against, folder, of_problems, others, lacking):
         write(with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
     write(kept := with_verdicts(rows, verdict_files(folder), arguments.sizes), out)
-    print(f"{out}: {len(kept)} rows hold, {len(rows) - len(kept)} were left out; verdicts in {folder}")
+    print(f"{out}: {len(kept)} rows, {len(rows) - len(kept)} were left out; verdicts in {folder}")
 
 
 if __name__ == "__main__":
