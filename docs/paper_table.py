@@ -24,6 +24,7 @@ from benchmarks.paper.winners import SCHEMA as WINNERS  # noqa: E402
 from benchmarks.paper.winners import against_corpus, beats_all, summary_rows  # noqa: E402
 from cudal1_ray.analysis.tables import markdown_lines  # noqa: E402
 from cudal1_ray.problems import read_corpus  # noqa: E402
+from cudal1_ray.wording import counted  # noqa: E402
 
 # Folders of benchmarks/results: what their table is of.
 SUBJECTS = {"arms": "", "arms-freedom": "With the paper's own freedom: no own kernel required, compilers allowed."}
@@ -31,7 +32,14 @@ CURVES = "learning-curves.svg"
 # The corpus of stage 1, to whose kernels winners are compared.
 CORPUS = "kernelbench"
 # Arms in README, by what it calls them.
-FRONT = {"base": "base model", "stage1": "stage 1", "grpo": "GRPO without contrast", "bucket": "contrastive RL"}
+FRONT = {
+    "base": "base model",
+    "evolution": "evolution, fixed weights",
+    "stage1": "stage 1",
+    "grpo": "GRPO without contrast",
+    "stage2-long": "stages 1 + 2",
+    "bucket": "contrastive RL",
+}
 Row = tuple[str, str, str, str]
 
 
@@ -115,9 +123,8 @@ def front_rows(folder: str) -> list[Row]:
     link = f"[{name}]({folder}{name})"
     geomeans = dict(pair for arm in names for pair in _geomeans(FRONT[arm], arms[arm]["assessed"]))
     held_out = {arm: arms[arm]["assessed"]["held_out"] for arm in names}
-    numbers = [of["seeds"] for of in held_out.values()]
-    seeds = f"{', '.join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))} seed{'s' * (max(numbers) > 1)}"
-    shares = ", ".join(f"{of['success']:.0%}" for of in held_out.values())
+    of_arms = "; ".join(f"{FRONT[arm]} ({counted(of['seeds'], 'seed')})" for arm, of in held_out.items())
+    shares = "; ".join(f"{of['success']:.0%}" for of in held_out.values())
     return [
         (
             f"KernelBench, geometric mean speedup, a failure counted as 0.1x: {'; '.join(geomeans)}",
@@ -125,7 +132,7 @@ def front_rows(folder: str) -> list[Row]:
             on,
             link,
         ),
-        (f"The same held out, no exemplars ({seeds}): samples accepted", shares, on, link),
+        (f"Held out, no exemplars, samples accepted: {of_arms}", shares, on, link),
     ]
 
 

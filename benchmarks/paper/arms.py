@@ -64,10 +64,10 @@ ARMS = {
         ),
         Arm("stage1", "stage 1", stage="sft"),
         Arm("stage2", "stages 1 + 2", stage="self_supervised", start="stage1", settings=("exemplars=bucket",)),
-        # From where stage 3 starts, with as many samples: the two differ in how they learn, not in how much they see.
+        # From where stage 3 starts, with about as many samples: they differ in how they learn, not how much they see.
         Arm(
             "stage2-long",
-            "stages 1 + 2, with the samples of stage 3",
+            "stages 1 + 2, as long as stage 3",
             stage="self_supervised",
             start="stage2",
             settings=("exemplars=bucket",),

@@ -34,6 +34,7 @@ from cudal1_ray.files import read_json_lines, write_atomically
 PAIRS = (
     ("base", "stage1"),
     ("stage1", "stage2"),
+    ("stage1", "stage2-long"),
     ("stage1", "bucket"),
     ("stage1", "grpo"),
     ("stage2", "bucket"),
@@ -209,10 +210,10 @@ def _bars(sets: Mapping[tuple[str, str], Samples]) -> list[dict[str, Any]]:
         name = f"{ARMS['bucket'].label.removeprefix('+ ')} beats {label}, geometric mean on training problems"
         met = result and min(of["interval"][0] for of in (result, result["without_copies"])) > 1.0
         bars.append({"bar": name, "met": met, **(result or {})})
-    both = {arm: sets[arm, "held_out"] for arm in ("base", "bucket") if (arm, "held_out") in sets}
+    held_out = {arm: sets[arm, "held_out"] for arm in ("base", "stage1", "bucket") if (arm, "held_out") in sets}
     bar: dict[str, Any] = {"bar": "held-out success at least twice the base model's", "met": None}
-    if len(both) == 2:
-        bar |= {name: {key: columns(of)[key] for key in ("success", "intervals")} for name, of in both.items()}
+    if {"base", "bucket"} <= held_out.keys():
+        bar |= {name: {key: columns(of)[key] for key in ("success", "intervals")} for name, of in held_out.items()}
         bar["met"] = bar["bucket"]["success"] > 0 and bar["bucket"]["success"] >= 2 * bar["base"]["success"]
     return [*bars, bar]
 

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -60,7 +60,7 @@ class Table:
         train = [problem for problem in load_problems(self.config.problems) if problem.split == "train"]
         self.problems = len(fixed_problems(train, self.config.problems.asked))
 
-    def check(self, names: Iterable[str]) -> None:
+    def check(self, names: Collection[str]) -> None:
         """Raise UserError when the table has no such arm, or one trains the base model further, of random weights."""
         if absent := [name for name in names if name not in self.arms]:
             why = "nothing starts from it with --start stage1; stage2-long is stages 1 + 2 then"

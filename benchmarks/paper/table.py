@@ -12,6 +12,7 @@ from benchmarks.paper.records import rule_settings
 from benchmarks.paper.reservations import hardware, reservations
 from cudal1_ray.analysis.changes import CHANGES
 from cudal1_ray.analysis.tables import markdown_lines
+from cudal1_ray.wording import counted
 
 NOT_RUN = "not yet run"
 NOT_ASSESSED = "not yet assessed"
@@ -120,8 +121,10 @@ def bar_rows(result: dict[str, Any]) -> list[list[str]]:
             continue
         if "ratio" in bar:
             figures = f"{ratio_text(bar)}; {ratio_text(bar['without_copies'])} with copies as failures"
+            figures += f"; {counted(bar['seeds'], 'seed')}"
         else:
-            figures = f"{_cell('success', bar['base'])} before, {_cell('success', bar['bucket'])} after"
+            names = {"base": "before", "stage1": "after stage 1", "bucket": "after"}
+            figures = ", ".join(f"{_cell('success', bar[arm])} {text}" for arm, text in names.items() if arm in bar)
         rows.append([bar["bar"], figures, "yes" if bar["met"] else "no"])
     return rows
 

@@ -92,7 +92,7 @@ def test_collect_when_arms_are_done_has_figures_curves_techniques_and_bars(runs)
     assert "+ contrastive, bucket | 1, 2; 3 not yet run | 2 | 8 | 100% (16% to 100%)" in text
     assert (
         "| contrastive, bucket beats stage 1, geometric mean on training problems | 2.00 (2.00 to 2.00); "
-        "2.00 (2.00 to 2.00) with copies as failures | yes |" in text
+        "2.00 (2.00 to 2.00) with copies as failures; 2 seeds | yes |" in text
     )
     held_out = {"base": 0.25, "bucket": 0.5}
     bar = {"bar": "b", "met": True} | {
@@ -325,7 +325,7 @@ def test_claims_when_a_policy_is_trained_with_exemplars_compare_it_asked_so_and_
         claim = claims[name.format(other)]
         assert claim["ratio"] == pytest.approx(4.0 / of_other) and not claim["met"]
         assert claim["without_copies"]["ratio"] == pytest.approx(copies_fail / of_other)
-        assert f"{copies_fail / of_other:.2f} (" in text and "with copies as failures | no |" in text
+        assert f"{copies_fail / of_other:.2f} (" in text and "with copies as failures; 1 seed | no |" in text
     ratios = {row["split"]: row["ratio"] for row in result["comparisons"] if row["second"] == "bucket"}
     assert ratios["train, as trained"] == pytest.approx(4.0) and ratios["train"] == pytest.approx(0.5)
     assert table.kinds(result) == [*table.KINDS] and f"**{measured.CONTROL}**" in text

@@ -110,6 +110,15 @@ def test_table_when_an_arm_has_no_place_in_it_refuses_it_before_any_run(tmp_path
         table.check(["stage1", "stage2", "bucket"])
 
 
+@pytest.mark.parametrize(("arm", "needs"), [("bucket", True), ("grpo", False), ("stage2-long", False)])
+def test_arm_when_begun_needs_its_start_for_its_control_alone(tmp_path, arm, needs):
+    runner = Runner(tmp_path, math.inf, ["recipe=demo", *arms.SHARED], Console(quiet=True))
+    table = run.Table(runner, samples=1, arms=arms.arms_from("stage1"))
+    assert table.needs_start(arm, 1)
+    (table.folder(arm, 1) / "checkpoints" / f"{table.arms[arm].stage}-000001" / "state").mkdir(parents=True)
+    assert table.needs_start(arm, 1) == needs
+
+
 def ended_run(table: run.Table, failing: str = ""):
     """Return what stands for a process: it leaves the checkpoint and the assessment of a finished run, unless it is
     that of the run `failing`."""
