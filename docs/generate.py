@@ -105,8 +105,8 @@ def serving() -> str:
     return settings_page(
         "Configuration of the server",
         "The settings that `cudal1 serve` and `cudal1 optimize` have beside `rollout`, `evaluation`, `prompting` and "
-        "`exemplars`, which they share with [training](configuration.md). Presets: `serving=cpu` (default) and "
-        "`serving=gpu`. `policy=FOLDER` is short for `policy.path=FOLDER`.",
+        "`exemplars`, which they share with [training](configuration.md). Presets: `serving=cpu` (default), "
+        "`serving=one_gpu` and `serving=gpu`. `policy=FOLDER` is short for `policy.path=FOLDER`.",
         "with `serving=cpu`",
         Reference.of_serve(),
         lambda path: path in own,

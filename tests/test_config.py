@@ -246,7 +246,7 @@ def test_recipe_when_a_key_has_its_default_leaves_it_out(recipe):
     assert set(restated(values, defaults)) <= {"recipe"}
 
 
-@pytest.mark.parametrize("preset", ["cpu", "gpu"])
+@pytest.mark.parametrize("preset", ["cpu", "gpu", "one_gpu"])
 def test_serving_preset_when_a_key_has_its_default_leaves_it_out(preset):
     values = OmegaConf.to_container(OmegaConf.load(config_dir() / "serving" / f"{preset}.yaml"))
     presets = {

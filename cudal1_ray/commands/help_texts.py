@@ -32,7 +32,7 @@ sweeps: with -m every combination of `key=a,b,c` is a run of its own, side by si
   cudal1 report --sweep runs/which-exemplars       its table again
 """
 SERVE_EXAMPLES = """\
-settings are `key=value`; presets are `serving=cpu` and `serving=gpu` (conf/serving/):
+settings are `key=value`; presets are `serving=cpu`, `serving=one_gpu` and `serving=gpu` (conf/serving/):
   cudal1 serve policy=runs/demo                              a run: its last finished stage
   cudal1 serve policy=runs/mine/checkpoints/sft-final port=9000
   cudal1 serve serving=gpu policy=FOLDER replicas.max=8 host=0.0.0.0 security.keys_file=keys.json

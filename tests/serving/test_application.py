@@ -71,6 +71,12 @@ def test_gpu_preset_when_composed_scales_and_gives_each_replica_a_gpu(policy):
     assert options["ray_actor_options"]["num_gpus"] == 1.0
 
 
+def test_one_gpu_preset_when_composed_fits_engine_and_evaluator_on_one_gpu(policy):
+    config = load_serving_config([f"policy={policy}", "serving=one_gpu"])
+    assert config.replicas.num_gpus + config.optimize.evaluators * config.optimize.evaluator_gpus <= 1.0
+    assert config.rollout.kv_cache_gib and listens(config)
+
+
 def test_engines_when_started_are_as_urgent_as_their_callers_and_evaluators_give_way(policy):
     def niceness(deployment) -> str:
         return deployment.ray_actor_options["runtime_env"]["env_vars"]["RAY_worker_niceness"]
