@@ -5,6 +5,7 @@ Both serve the same model with the same engine settings; vLLM's own benchmark cl
 alone on the machine. The ratio is of rounds side by side, its interval from their spread.
 
     python -m benchmarks.serving.endpoint [--policy runs/demo] [--rounds 6] [key=value ...]
+    python -m benchmarks.serving.endpoint --together --policy FOLDER --device h200 serving=one_gpu
     python -m benchmarks.serving.endpoint --load --clients 64 --minutes 5
 
 Both write into benchmarks/results/serving/, each its own part. psutil is needed besides the package.
@@ -252,6 +253,7 @@ def main() -> int:
     parser.add_argument("--on", default="cudal1", choices=["cudal1", "vllm"], help="the server that gets the long load")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--device", default="cpu", help="in the file's name")
     parser.add_argument("--out", type=Path, help="default: a new file")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of conf/serving")
     arguments = parser.parse_args()
@@ -259,7 +261,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of `finally`: servers are not left behind
     console = Console()
     started_with = os.getloadavg()[0]
-    out = arguments.out or new_result("serving-load" if arguments.load else "serving")
+    out = arguments.out or new_result("serving-load" if arguments.load else "serving", arguments.device)
 
     def keep(figures: dict[str, Any]) -> None:
         write_result(out, figures | {"load_average_before": started_with}, vars(arguments))

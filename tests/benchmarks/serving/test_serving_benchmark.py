@@ -14,11 +14,8 @@ from benchmarks.serving.common import CpuClock, engine_flags, settings_of
 from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.serving import load_serving_config
 
-# A policy and an evaluator that share a GPU.
-ONE_GPU = ["serving=gpu", "replicas.max=1", "replicas.num_gpus=0.5", "optimize.evaluator_gpus=0.5"]
 
-
-@pytest.mark.parametrize("overrides", [[], [*ONE_GPU, "rollout.kv_cache_gib=16", "rollout.max_model_len=4700"]])
+@pytest.mark.parametrize("overrides", [[], ["serving=one_gpu", "rollout.max_model_len=4700"], ["serving=gpu"]])
 def test_engine_when_both_servers_are_started_has_the_settings_of_ours(tmp_path, overrides):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_text("{}")
