@@ -42,7 +42,7 @@ settings are `key=value`; presets are `serving=cpu`, `serving=one_gpu` and `serv
 """
 OPTIMIZE_EXAMPLES = """\
   cudal1 optimize module.py policy=runs/demo                 on this machine; the winner goes to module_fast.py
-  cudal1 optimize module.py policy=FOLDER serving=gpu optimize.rounds=8 optimize.samples_per_round=32
+  cudal1 optimize module.py policy=FOLDER serving=one_gpu optimize.rounds=8 optimize.samples_per_round=32
   cudal1 optimize net.py --inputs "randn(64, 128)" --init "128, depth=2" policy=runs/demo
   cudal1 optimize module.py policy=endpoint policy.url=http://host:8000/v1 policy.model=NAME policy.key_env=MY_KEY
   cudal1 optimize module.py --server http://host:8000 --key-file mykey optimize.rounds=8
