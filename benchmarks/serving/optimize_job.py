@@ -3,9 +3,9 @@
 
     python -m benchmarks.serving.optimize_job --policy FOLDER [--rounds 2] [--samples 8] [key=value ...]
 
-The module is a gate. The server knows a Triton and an inline CUDA kernel for it (`optimize.known_run`), so that a job
-measures both whatever the policy writes. Writes into benchmarks/results/optimize-job/. psutil is needed besides the
-package.
+The module is a gate. The server knows an inline CUDA kernel for it (`optimize.known_run`), the prompt's worked example,
+so that a job measures one whatever the policy writes. Writes into benchmarks/results/optimize-job/. psutil is needed
+besides the package.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from cudal1_ray.commands.optimize_progress import JobProgress
 from cudal1_ray.commands.optimize_server import optimize_there
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.problems import ProblemsConfig, load_problems
+from cudal1_ray.prompting.builder import EXAMPLES
 from cudal1_ray.serving.served_policy import find_policy
 
-GATE = Path(__file__).with_name("gate")
-PROBLEM = "problem.py"
+MODULE = Path(__file__).with_name("gate.py")
+WORKED_KERNEL = EXAMPLES / "cuda.py"
 # Techniques of candidates with a kernel of their own.
 KERNELS = ("Triton", "inline CUDA")
 
@@ -51,22 +52,19 @@ class Recorder(JobProgress):
         super().__call__(event)
 
 
-def write_known_run(module: Path, folder: Path) -> None:
-    """Write what `optimize.known_run` reads of a run: a module's problem, and the candidates beside it as exemplars."""
+def write_known_run(folder: Path) -> None:
+    """Write what `optimize.known_run` reads of a run: the module as its problem, and the kernel as its exemplar."""
     (folder / "problems").mkdir(parents=True)
-    (folder / "problems" / PROBLEM).write_text((module / PROBLEM).read_text())
+    (folder / "problems" / MODULE.name).write_text(MODULE.read_text())
     problems = ProblemsConfig(source="folder", path=str(folder / "problems"))
     (folder / "config.yaml").write_text(json.dumps({"problems": asdict(problems)}))
     (problem,) = load_problems(problems)
     buffer = ExemplarBuffer.open(folder / "exemplars", create=True)
-    candidates = sorted(file for file in module.glob("*.py") if file.name != PROBLEM)
-    buffer.insert(Exemplar.new(problem.problem_id, file.read_text(), 1.0) for file in candidates)
+    buffer.insert([Exemplar.new(problem.problem_id, WORKED_KERNEL.read_text(), 1.0)])
     buffer.save()
 
 
-def run_job(
-    policy: Path, module: Path, request: dict[str, Any], overrides: list[str], console: Console
-) -> dict[str, Any]:
+def run_job(policy: Path, request: dict[str, Any], overrides: list[str], console: Console) -> dict[str, Any]:
     """Start a server, follow one job there to its end and stop the server; return what was measured.
 
     Raises:
@@ -76,7 +74,7 @@ def run_job(
     progress = Recorder(console)
     with tempfile.TemporaryDirectory(prefix="optimize-job-") as folder, progress:
         run, jobs = Path(folder) / "run", Path(folder) / "jobs"
-        write_known_run(module, run)
+        write_known_run(run)
         settings = [f"optimize.jobs_dir={jobs}", f"optimize.known_run={run}", *overrides]
         started = time.monotonic()
         server = start_ours(policy, ["evaluation.required_sandbox=namespaces", *settings])
@@ -85,7 +83,7 @@ def run_job(
             start_s = time.monotonic() - started
             console.print(f"the server is up after {start_s:.1f} s")
             began = time.time()
-            result = optimize_there(request | {"source": (module / PROBLEM).read_text()}, server.url, "", progress)
+            result = optimize_there(request | {"source": MODULE.read_text()}, server.url, "", progress)
             job_s = time.time() - began
         finally:
             server.stop()
@@ -138,7 +136,6 @@ def count_kinds(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", required=True, help="a run, a checkpoint or a model folder")
-    parser.add_argument("--module", type=Path, default=GATE, help=f"a folder with {PROBLEM} and what is known for it")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--samples", type=int, default=8, help="candidates per round")
     parser.add_argument("--seconds", type=float, default=120.0, help="time limit of the job")
@@ -151,7 +148,7 @@ def main() -> None:
     console = Console()
     request = {"rounds": arguments.rounds, "samples_per_round": arguments.samples, "time_limit_s": arguments.seconds}
     policy = find_policy(arguments.policy).folder
-    metrics = run_job(policy, arguments.module, request, arguments.overrides, console)
+    metrics = run_job(policy, request, arguments.overrides, console)
     out = arguments.out or new_result("optimize-job", arguments.device)
     write_result(out, metrics, vars(arguments))
     result = metrics["result"]

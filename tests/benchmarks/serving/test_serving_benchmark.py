@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from benchmarks.serving.common import CpuClock, engine_flags, settings_of
-from benchmarks.serving.optimize_job import GATE, PROBLEM, candidate_rows, count_kinds, write_known_run
+from benchmarks.serving.optimize_job import MODULE, candidate_rows, count_kinds, write_known_run
 from cudal1_ray.exemplars import ExemplarsConfig
 from cudal1_ray.rollout.vllm_compilation import compilation_arguments
 from cudal1_ray.serving import load_serving_config
@@ -46,17 +46,16 @@ def test_cpu_clock_when_a_process_has_ended_keeps_its_time():
         assert clock.between(began, time.perf_counter()) > 0.1
 
 
-def test_known_run_when_the_gate_is_posted_has_its_triton_and_its_cuda_kernel(tmp_path):
-    write_known_run(GATE, tmp_path / "known")
-    prior = KnownProblems(str(tmp_path / "known"), 4, ExemplarsConfig()).of((GATE / PROBLEM).read_text())
+def test_known_run_when_the_module_is_posted_has_its_cuda_kernel(tmp_path):
+    write_known_run(tmp_path / "known")
+    prior = KnownProblems(str(tmp_path / "known"), 4, ExemplarsConfig()).of(MODULE.read_text())
     code_by_id = {exemplar.exemplar_id: exemplar.code for exemplar in prior.exemplars}
     verdict = {"status": "accepted", "reasons": [], "speedup": 2.0}
     events = [{"type": "exemplar", "candidate": name, "time": 5.0} | verdict for name in code_by_id]
     events.append({"type": "candidate", "round": 1, "time": 7.5, "status": "rejected", "reasons": ["unparsable"]})
     rows = candidate_rows([{"type": "module", "time": 4.0} | verdict, *events], code_by_id, began=4.0)
-    assert [(row["round"], row["s"]) for row in rows] == [(0, 1.0), (0, 1.0), (1, 3.5)]
+    assert [(row["round"], row["s"]) for row in rows] == [(0, 1.0), (1, 3.5)]
     assert count_kinds(rows) == {
-        "Triton": {"candidates": 1, "accepted": 1},
         "inline CUDA": {"candidates": 1, "accepted": 1},
         "no code": {"candidates": 1, "accepted": 0},
     }

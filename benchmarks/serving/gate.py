@@ -1,4 +1,4 @@
-"""A gate: sigmoid(x + bias) * relu(x), three passes over 128 MiB that one kernel can do in one."""
+"""A gate: tanh(x + bias) * x, three passes over 128 MiB that one kernel can do in one."""
 
 import torch
 import torch.nn as nn
@@ -7,10 +7,10 @@ import torch.nn as nn
 class Model(nn.Module):
     def __init__(self, columns):
         super().__init__()
-        self.bias = nn.Parameter(torch.randn(columns))
+        self.bias = nn.Parameter(torch.zeros(columns))
 
     def forward(self, x):
-        return torch.sigmoid(x + self.bias) * torch.relu(x)
+        return torch.tanh(x + self.bias) * x
 
 
 def get_inputs():
