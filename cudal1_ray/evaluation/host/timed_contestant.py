@@ -57,10 +57,11 @@ class TimedContestant:
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
-        load_limit_s = limits.load_timeout_s
-        if role == "candidate" and not compiles(code):
-            self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
-            load_limit_s = longest_load_s(code, limits, session.load_s)
+        load_limit_s, extensions = limits.load_timeout_s, extensions or Extensions()
+        if role == "candidate":
+            load_limit_s = longest_load_s(code, limits, session.load_s, built=bool(extensions.libraries))
+            if not compiles(code):
+                self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
         try:
             handle = process.take() if process else server.spawn(role=role, cores=cores, streams=streams)
@@ -72,7 +73,6 @@ class TimedContestant:
         try:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
-            extensions = extensions or Extensions()
             request, start = _load_request(session, code, role, extensions), time.monotonic()
             answer = self.ask(request, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
             self.unmatched: list[str] = [name[:100] for name in answer[:8]]

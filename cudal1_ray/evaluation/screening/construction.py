@@ -53,7 +53,8 @@ class Screening(Closable):
         try:
             start = time.monotonic()
             if self._has_arguments(screener, problem):
-                limit_s = longest_load_s(code, limits, time.monotonic() - start)
+                reference_s, built = time.monotonic() - start, bool(extensions.libraries)
+                limit_s = longest_load_s(code, limits, reference_s, built=built)
                 request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
                 screener.ask(request, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
         except Misbehaviour as error:

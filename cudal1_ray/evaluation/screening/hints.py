@@ -35,8 +35,12 @@ def tunes_in_calls(code: str) -> bool:
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
-def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
-    """Return the seconds allowed for a candidate's import and construction, if the reference's took `reference_s`."""
-    if compiles(code):
+def longest_load_s(code: str, limits: LimitConfig, reference_s: float, *, built: bool = False) -> float:
+    """Return the seconds allowed for a candidate's import and construction, if the reference's took `reference_s`.
+
+    Args:
+        built: its extensions are compiled already, and are only loaded.
+    """
+    if compiles_in_calls(code) or compiles(code) and not built:
         return limits.load_timeout_s
     return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))

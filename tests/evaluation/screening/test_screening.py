@@ -10,8 +10,10 @@ from problems_for_tests import problem
 
 from cudal1_ray.evaluation import Evaluator
 from cudal1_ray.evaluation.compiling.compiler import Extensions
+from cudal1_ray.evaluation.config import LimitConfig
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.screening.construction import Screening
+from cudal1_ray.evaluation.screening.hints import longest_load_s
 from cudal1_ray.problems import parse_problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -113,3 +115,18 @@ def test_screening_when_arguments_are_of_the_problems_types_decides_nothing(serv
     source = problem("chain").source + "\nclass Own:\n    pass\n\ndef get_init_inputs():\n    return [Own()]\n"
     own = parse_problem(source, "own", origin="test")
     Screening(quick_config(), server).construct(own, candidate(body="raise ValueError('wrong')"), Extensions())
+
+
+@pytest.mark.parametrize(
+    ("code", "built", "limit_s"),
+    [
+        ("import torch", False, 15.0),
+        ("load_inline('name', '')", False, 120.0),
+        ("load_inline('name', '')", True, 15.0),
+        ("load_inline('name', ''); import triton", True, 120.0),
+    ],
+)
+def test_load_limit_when_nothing_compiles_any_more_is_the_plain_one(code, built, limit_s):
+    limits = LimitConfig(load_timeout_s=120.0, plain_load_timeout_s=15.0)
+    assert longest_load_s(code, limits, 0.1, built=built) == limit_s
+    assert longest_load_s(code, limits, 3.0, built=built) == max(30.0, limit_s)
