@@ -84,8 +84,8 @@ def result_of(records: Records) -> dict[str, Any]:
             arm: {
                 "label": ARMS[arm].label,
                 "assessed": {kind: columns(samples) for (name, kind), samples in sets.items() if name == arm},
-                "techniques": _techniques(of.values()),
-                "changes": _changes(of.values()),
+                "techniques": _techniques(_finished(of)),
+                "changes": _changes(_finished(of)),
                 "seeds": of,
             }
             for arm, of in records.items()
@@ -152,6 +152,11 @@ def _samples(records: Mapping[str, Mapping[str, Any]], left_out: set[str]) -> di
             by_kind.setdefault(kind, {})[seed] = {p: of for p, of in problems.items() if p not in left_out}
     packed = {kind: samples_of(by_seed) for kind, by_seed in by_kind.items()}
     return {kind: samples for kind, samples in packed.items() if samples is not None}
+
+
+def _finished(records: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the runs that were assessed: what a run under way has written is not what the others wrote by its end."""
+    return [record for record in records.values() if record["assessed"]]
 
 
 def _techniques(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -383,6 +383,13 @@ def test_changes_when_prompts_showed_exemplars_are_counted_over_all_seeds(runs):
     assert f"| + contrastive, bucket | 1 | 6 | {cells}" in table.markdown(result)
     del result["arms"]["bucket"]["changes"]  # as in an older result
     assert "retuned" not in table.markdown(result)
+    (runs / arms.run_name("bucket", 2) / "assessments.jsonl").unlink()  # still running
+    under_way = collect.collect([runs])["arms"]["bucket"]
+    assert under_way["changes"] == {"step 1": {name: [number // 2 for number in of] for name, of in counts.items()}}
+    of_both = result["arms"]["bucket"]["techniques"]
+    assert {name: of["candidates"] // 2 for name, of in of_both.items()} == {
+        name: of["candidates"] for name, of in under_way["techniques"].items()
+    }
 
 
 def test_results_from_before_when_their_samples_lack_what_was_shown_have_an_empty_column(tmp_path):
