@@ -34,8 +34,8 @@ def _runs(result: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]
             yield name, seed, record
 
 
-def _name(arm: str, seed: str) -> str:
-    return f"{ARMS[arm].label.removeprefix('+ ')}, seed {seed}"
+def _name(arm: str, *seeds: str) -> str:
+    return f"{ARMS[arm].label.removeprefix('+ ')}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
 
 
 def hardware(record: Mapping[str, Any]) -> str:
@@ -75,11 +75,11 @@ def _samples(result: Mapping[str, Any]) -> Iterator[str]:
     budgets = sorted({_budget(record["settings"]) for _, _, record in done})
     if not budgets:
         return
-    others = [
-        f"{_name(arm, seed)}: {record['samples']:,}"
-        for arm, seed, record in done
-        if abs(record["samples"] - budgets[0]) > NEAR * budgets[0]
-    ]
+    seeds: dict[tuple[str, int], list[str]] = {}  # of each arm and number of samples
+    for arm, seed, record in done:
+        if abs(record["samples"] - budgets[0]) > NEAR * budgets[0]:
+            seeds.setdefault((arm, record["samples"]), []).append(seed)
+    others = [f"{_name(arm, *of)}: {samples:,}" for (arm, samples), of in seeds.items()]
     text = f"Budget of each arm beyond stage 1: {' or '.join(f'{budget:,}' for budget in budgets)} samples"
     text += f"; others had {'; '.join(others)}." if others else f", which all of them had within {NEAR:.0%}."
     yield f"{text} A candidate that a run has evaluated before counts as a sample, not as an evaluation."

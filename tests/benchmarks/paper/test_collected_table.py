@@ -274,9 +274,8 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     text = "\n".join(reservations.reservations(result))
     budget = settings["contrastive"]
     samples = budget["steps"] * budget["problems_per_step"] * budget["group_size"]
-    assert (
-        f"Budget of each arm beyond stage 1: {samples:,} samples; others had GRPO without contrast, seed 1: 6" in text
-    )
+    others = "others had GRPO without contrast, seeds 1, 2: 6"
+    assert f"Budget of each arm beyond stage 1: {samples:,} samples; {others}" in text
     assert "contrastive, bucket, seed 2, has other settings than the table: sft.learning_rate was" in text
     assert "exemplars.strategy was 'bucket', is 'island'." in text and "'none'" not in text
     assert "several versions of the code: b (seed-1-grpo); c (seed-2-grpo)" in text
