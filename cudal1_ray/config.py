@@ -264,7 +264,7 @@ def read_settings(run: Path, *needed: str) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"{run}: no run is there (no config.yaml)")
     try:
-        settings = yaml.safe_load(file.read_text())
+        settings = yaml.load(file.read_text(), _YAML_LOADER)
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read as YAML ({first_line(error)}); {_RESTORE}") from None
     if not settings or not isinstance(settings, dict):
@@ -281,6 +281,8 @@ def read_settings(run: Path, *needed: str) -> dict[str, Any]:
     return settings
 
 
+# `yaml.safe_load` with libyaml, which most builds of PyYAML have: a run's settings take 6 ms instead of 40.
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESTORE = "restore it, the run's own command with --cfg prints the whole file"
 
 

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cudal1_ray.errors import UserError
@@ -84,6 +85,7 @@ def declared_bounds(field: dataclasses.Field[Any]) -> Bounds:
     return bounds
 
 
+@cache  # asked about every field of a configuration, each time that one is checked
 def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
     """Return the bounds of a field. Where it declares no `most`, the unit at the end of its name sets that, or its type
     if it has none.

@@ -14,7 +14,7 @@ import io
 import tokenize
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,9 +65,10 @@ class Section:
     text: str
 
 
-def find_keys(schema: type) -> dict[str, Key | Section]:
+@cache
+def find_keys(schema: type) -> Mapping[str, Key | Section]:
     """Return every section and every setting below a schema by its dotted path, in the order of declaration."""
-    return {entry.path: entry for entry in _walk(schema, "", "")}
+    return types.MappingProxyType({entry.path: entry for entry in _walk(schema, "", "")})
 
 
 def _walk(schema: type, prefix: str, beside: str) -> Iterator[Key | Section]:
