@@ -5,6 +5,9 @@ measurements agree, as on a busy machine. One measurement has nothing to disagre
 asks for further pairs of processes, here for none: two of them that differ leave an interval far wider than one has.
 tests/evaluation holds what both do.
 
+Batches are half as long as a user's, with a quarter of the calls at most: a program starts and ends for each of these
+tests, and its measurement need not be longer than that.
+
 Nor is their subject the limit of a call. It is a second for a call of a millisecond, and a busy machine may stop a
 process for longer: a call has a minute here, however short the reference's is.
 """
@@ -16,6 +19,8 @@ MEASURED_ONCE = (
     "evaluation.timing.remeasure_over_best=0",
     "evaluation.timing.contestants=1",
     "evaluation.timing.most_contestants=1",
+    "evaluation.timing.batch_ms=2",
+    "evaluation.timing.max_batch_calls=16",
     "evaluation.limits.call_timeout_s=60",
     "evaluation.limits.slowdown_limit=1e7",
 )

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from evaluator_settings import quick_config, ungated_config  # noqa: E402
+from evaluator_settings import least_config, ungated_config  # noqa: E402
 
 from cudal1_ray.evaluation import Evaluator  # noqa: E402
 from cudal1_ray.evaluation.correctness import trials  # noqa: E402
@@ -17,10 +17,8 @@ from cudal1_ray.evaluation.correctness import trials  # noqa: E402
 
 @pytest.fixture(scope="session")
 def evaluator():
-    """Yield an evaluator for tests of right and wrong: it measures with the fewest pairs of batches."""
-    config = quick_config()
-    config.timing.half_width = 0.5
-    with Evaluator(config) as evaluator:
+    """Yield an evaluator for tests of right and wrong: it measures least."""
+    with Evaluator(least_config()) as evaluator:
         yield evaluator
 
 

@@ -35,6 +35,17 @@ def quick_config(**changes) -> EvaluationConfig:
     return config
 
 
+def least_config(**changes) -> EvaluationConfig:
+    """Return `quick_config` with the fewest pairs of short batches, where right and wrong are the subject: more than
+    half of an evaluation would be its measurement otherwise. Outputs are compared in these batches, too, and most calls
+    have later ones, whose inputs no candidate may know.
+    """
+    config = quick_config(**changes)
+    config.timing.half_width, config.timing.min_pairs = 0.5, 3
+    config.timing.batch_ms, config.timing.max_batch_calls = 2.0, 16
+    return config
+
+
 def ungated_config(*, quick: bool = True) -> EvaluationConfig:
     """Return `quick_config`, or else what `cudal1 evaluate` measures with, without the static gate, for candidates that
     must earn no credit: all are measured, whatever operators they run, and an apparent gain must show in fresh

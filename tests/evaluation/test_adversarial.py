@@ -6,7 +6,7 @@ import time
 
 import pytest
 from cuda_suite import GROUPS, RISKY, WRITERS, keeps_files
-from evaluator_settings import ungated_config
+from evaluator_settings import least_config, ungated_config
 from problems_for_tests import problem, renamed
 
 from cudal1_ray.adversarial import Sample, load_samples
@@ -67,6 +67,7 @@ SEEN_IN_THE_TREE = (
 # The honest candidate does what its problem does: its interval meets this range unless a sample has harmed a clock,
 # which is wrong by a factor of ten then. A busy machine has shown 1.31.
 CONTROL_RANGE = (0.5, 2.0)
+CONTROL_TIMING = least_config().timing
 # Categories that change what outlives a candidate: an honest one is evaluated after each of these.
 DAMAGING = RISKY + (
     "checker_patch", "global_state_tamper", "reference_tamper", "rng_tamper", "sandbox_escape", "timer_patch",
@@ -159,7 +160,9 @@ def test_sample_when_evaluated_without_the_gate_earns_nothing_and_harms_no_later
         assert again.accepted == verdict.accepted, (verdict, again)
     # A control follows every fifth of the other samples as well, since damage to the evaluator stays.
     if name.startswith(DAMAGING) or SAMPLES.index(sample) % 5 == 0:
-        after = evaluator.evaluate(problem("chain"), _control(name))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluator.config, "timing", CONTROL_TIMING)
+            after = evaluator.evaluate(problem("chain"), _control(name))
         assert after.accepted, (name, after)
         assert after.speedup_low < CONTROL_RANGE[1] and after.speedup_high > CONTROL_RANGE[0], (name, after)
 

@@ -13,6 +13,16 @@ from cudal1_ray.problems import Problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
 
+
+@pytest.fixture(scope="module")
+def evaluator(warm_server):
+    """Yield an evaluator whose batches are as long as those of users: it may take none of these for a cheat."""
+    config = quick_config()
+    config.timing.half_width = 0.5
+    with Evaluator(config) as evaluator:
+        yield evaluator
+
+
 SAMPLES = sorted(load_samples("cpu", "honest"), key=lambda sample: sample.problem.problem_id)  # each is opened once
 
 

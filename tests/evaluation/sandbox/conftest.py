@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from evaluator_settings import quick_config
+from evaluator_settings import least_config
 from problems_for_tests import problem
 from sandbox_attempts import HONEST, PROBE
 
@@ -21,9 +21,8 @@ def ungated_at():
     def ungated(level: str, **settings: object) -> Evaluator:
         name = f"{level} {settings}"
         if name not in evaluators:
-            config = quick_config(sandbox=level, **settings)
+            config = least_config(sandbox=level, **settings)
             config.check.static_gate = False
-            config.timing.half_width = 0.5  # with the fewest pairs of batches
             evaluators[name] = Evaluator(config)
         return evaluators[name]
 
