@@ -138,8 +138,8 @@ class LimitConfig:
 
     # Import and construction, seconds; an inline extension or torch.compile takes most of it.
     load_timeout_s: float = bounded(120.0, above=0)
-    # Import and construction of a candidate in which nothing compiles any more, seconds, but at least ten times what
-    # the reference needed.
+    # Import and construction of a candidate, seconds without a child process, such as a compiler, but at least ten
+    # times what the reference needed; where calls may compile, at least first_call_timeout_s.
     plain_load_timeout_s: float = 60.0
     # One call, seconds, at least; a candidate is also stopped beyond slowdown_limit x the reference's time.
     call_timeout_s: float = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -229,7 +230,8 @@ class ContestantHandle:
         self.server, self.channel, self.supervisor, self.scratch = server, channel, supervisor, scratch
         self._status = status
         self._limits = server.config.limits
-        self._next_look = 0.0
+        self._next_look = self._looked = 0.0
+        self._alone_s = math.inf  # seconds for which it may still work without a child process
         self.regions_mib = 0.0  # memory that the referee shares with it
         self.group: MemoryGroup | None = None
         try:
@@ -270,15 +272,20 @@ class ContestantHandle:
                 "result_forgery", f"an output that cannot be read where it is said to lie ({error})"
             ) from None
 
-    def ask(self, request: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = ()) -> Any:
+    def ask(
+        self, request: Request, timeout_s: float, *, doing: str, fds: tuple[int, ...] = (), alone_s: float = math.inf
+    ) -> Any:
         """Return the answer, of the type that the request names; raise Misbehaviour for no answer in time, death, too
-        much memory, a reported failure and any other answer.
+        much memory, a reported failure and any other answer. `alone_s`: seconds of the time in which no child process
+        works on it; a compiler is one.
         """
+        self._alone_s, self._looked = alone_s, time.monotonic()
         try:
             self.channel.send(request, fds)
             answer = read_answer(self.channel.receive(timeout_s, self._look), request)
         except ChannelTimeout:
-            raise Misbehaviour("timeout", f"no end of {doing} within {timeout_s:.1f} s") from None
+            limit_s = alone_s if self._alone_s <= 0.0 else timeout_s
+            raise Misbehaviour("timeout", f"no end of {doing} within {limit_s:.1f} s") from None
         except ChannelClosed:
             raise self.death() from None
         except ValueError as error:
@@ -298,8 +305,12 @@ class ContestantHandle:
         # In namespaces the scratch is a file system of a fixed size.
         if not self._trusted and self.server.level != LEVELS[0] and self._files_mib() > self._limits.scratch_mib:
             raise Misbehaviour("resource_exhaustion", f"more than {self._limits.scratch_mib} MiB of files")
-        if len(self.watch.family()) > self._limits.processes:
+        family = self.watch.family()
+        if len(family) > self._limits.processes:
             raise Misbehaviour("resource_exhaustion", f"more than {self._limits.processes} processes")
+        self._alone_s, self._looked = self._alone_s - (0.0 if family else now - self._looked), now
+        if self._alone_s <= 0.0:
+            raise ChannelTimeout
         with suppress(ProcessLookupError):  # the closed channel will show that it is gone
             if not self._trusted and self.watch.instant().cpu > self._limits.cpu_s:
                 raise Misbehaviour("timeout", f"more than {self._limits.cpu_s} s of CPU time")

@@ -57,9 +57,9 @@ class TimedContestant:
         self.compiles_in_calls, self.tunes_in_calls = compiles_in_calls(code), tunes_in_calls(code)
         limits = self.config.limits
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
-        load_limit_s, extensions = limits.load_timeout_s, extensions or Extensions()
+        alone_s = math.inf
         if role == "candidate":
-            load_limit_s = longest_load_s(code, limits, session.load_s, built=bool(extensions.libraries))
+            alone_s = longest_load_s(code, limits, session.load_s)
             if not compiles(code):
                 self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         self.out = SharedRegion(session.out_bytes, others_read_only=False)
@@ -73,8 +73,10 @@ class TimedContestant:
         try:
             regions = session.pool.fd, self.out.fd
             self.ask(messages.Attach(session.pool.size, self.out.size), 30.0, "setting up", regions)
+            extensions = extensions or Extensions()
             request, start = _load_request(session, code, role, extensions), time.monotonic()
-            answer = self.ask(request, load_limit_s, "import and construction", tuple(extensions.libraries.values()))
+            fds = tuple(extensions.libraries.values())
+            answer = self.ask(request, limits.load_timeout_s, "import and construction", fds, alone_s)
             self.unmatched: list[str] = [name[:100] for name in answer[:8]]
             if role == "reference":
                 session.load_s = time.monotonic() - start
@@ -82,10 +84,12 @@ class TimedContestant:
             self.close()
             raise
 
-    def ask(self, request: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = ()) -> Any:
+    def ask(
+        self, request: Request, timeout_s: float, doing: str, fds: tuple[int, ...] = (), alone_s: float = math.inf
+    ) -> Any:
         """Return what `ContestantHandle.ask` returns; raise the reference's failures as ReferenceFailed."""
         try:
-            return self.handle.ask(request, timeout_s, doing=doing, fds=fds)
+            return self.handle.ask(request, timeout_s, doing=doing, fds=fds, alone_s=alone_s)
         except Misbehaviour as error:
             raise self._own(error) from None
 

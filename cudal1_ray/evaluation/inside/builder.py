@@ -8,7 +8,7 @@ import shutil
 import torch
 
 from cudal1_ray.evaluation.exchange import messages
-from cudal1_ray.evaluation.inside.constructing import constructor_arguments
+from cudal1_ray.evaluation.inside.constructing import construct_unfilled, constructor_arguments
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.extensions import ExtensionBuildError, install_extension_loader
 from cudal1_ray.evaluation.inside.harness import Contestant
@@ -38,7 +38,7 @@ class Builder(Contestant):
             if request.problem_source:
                 problem = execute(request.problem_source, self.scratch, "reference")
                 positional, named = constructor_arguments(problem.get_init_inputs())
-                candidate.ModelNew(*positional, **named)
+                construct_unfilled(candidate.ModelNew, positional, named)
         except ExtensionBuildError:
             raise
         except Exception:  # it may need the GPU that is hidden here; the contestant's process shows whether it works

@@ -1,4 +1,4 @@
-"""The arguments that a model is constructed with, and called with."""
+"""The arguments that a model is constructed with, and called with; a model that is only constructed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+
+# Elements above which a tensor's initial values are not drawn; drawing that many takes 10 ms on a CPU.
+_MANY = 1 << 20
+_FILLS = frozenset((torch.Tensor.uniform_, torch.Tensor.normal_))
 
 
 def constructor_arguments(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -57,3 +62,29 @@ def _by_name(inputs: dict[Any, Any], forward: Callable[..., Any]) -> list[Any]:
         raise TypeError(f"get_inputs() gives a dictionary of {names}, forward takes {signature}; give a list") from None
     names = list(signature.parameters)[1:]
     return list(bound.args[1 : 2 + max(map(names.index, inputs), default=-1)])
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves large tensors without initial values, which are never read. `used`: whether there was one."""
+
+    used = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        fills = function in _FILLS or getattr(function, "__module__", "") == "torch.nn.init"
+        filled = (args[0] if args else (kwargs or {}).get("tensor")) if fills else None
+        if isinstance(filled, torch.Tensor) and filled.numel() > _MANY:
+            self.used = True
+            return filled
+        return function(*args, **(kwargs or {}))
+
+
+def construct_unfilled(kind: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> None:
+    """Construct a model that is never called, without its large tensors' initial values if that works."""
+    unfilled = _Unfilled()
+    try:
+        with unfilled:
+            kind(*positional, **named)
+    except Exception:
+        if not unfilled.used:
+            raise
+        kind(*positional, **named)  # with all initial values, as it is constructed later

@@ -8,33 +8,15 @@ import sys
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.server_messages import Failure
-from cudal1_ray.evaluation.inside.constructing import constructor_arguments
+from cudal1_ray.evaluation.inside.constructing import construct_unfilled, constructor_arguments
 from cudal1_ray.evaluation.inside.cpu_device import CpuDevice
 from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.harness import MISSING_MODEL, Contestant
 
 _NAME, _OF_A_PROBLEM = "reference", b"reference"  # a problem's module, which a pickle names with each of its types
-# Elements above which a tensor's initial values are not drawn; drawing that many takes 10 ms on a CPU.
-_MANY = 1 << 20
-_FILLS = frozenset((torch.Tensor.uniform_, torch.Tensor.normal_))
-
-
-class _Unfilled(TorchFunctionMode):
-    """Leaves large tensors without initial values, which are never read. `used`: whether there was one."""
-
-    used = False
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        fills = function in _FILLS or getattr(function, "__module__", "") == "torch.nn.init"
-        filled = (args[0] if args else (kwargs or {}).get("tensor")) if fills else None
-        if isinstance(filled, torch.Tensor) and filled.numel() > _MANY:
-            self.used = True
-            return filled
-        return function(*args, **(kwargs or {}))
 
 
 class Screener(Contestant):
@@ -67,14 +49,7 @@ class Screener(Contestant):
         if not isinstance(kind, type):
             return MISSING_MODEL
         positional, named = self._given
-        unfilled = _Unfilled()
-        try:
-            with unfilled:
-                kind(*positional, **named)
-        except Exception:
-            if not unfilled.used:
-                raise
-            kind(*positional, **named)  # with all initial values, as it is constructed later
+        construct_unfilled(kind, positional, named)
         return None
 
     def _end_undecided(self) -> None:

@@ -53,10 +53,10 @@ class Screening(Closable):
         try:
             start = time.monotonic()
             if self._has_arguments(screener, problem):
-                reference_s, built = time.monotonic() - start, bool(extensions.libraries)
-                limit_s = longest_load_s(code, limits, reference_s, built=built)
+                alone_s = longest_load_s(code, limits, time.monotonic() - start)
                 request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
-                screener.ask(request, limit_s, doing=doing, fds=tuple(extensions.libraries.values()))
+                fds = tuple(extensions.libraries.values())
+                screener.ask(request, limits.load_timeout_s, doing=doing, fds=fds, alone_s=alone_s)
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise

@@ -35,12 +35,10 @@ def tunes_in_calls(code: str) -> bool:
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
-def longest_load_s(code: str, limits: LimitConfig, reference_s: float, *, built: bool = False) -> float:
-    """Return the seconds allowed for a candidate's import and construction, if the reference's took `reference_s`.
-
-    Args:
-        built: its extensions are compiled already, and are only loaded.
+def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
+    """Return the seconds for which a candidate's import and construction may run without a child process, such as a
+    compiler, if the reference's took `reference_s`. A constructor that makes the first call itself has that call's.
     """
-    if compiles_in_calls(code) or compiles(code) and not built:
-        return limits.load_timeout_s
-    return min(limits.load_timeout_s, max(limits.plain_load_timeout_s, 10 * reference_s))
+    plain_s = max(limits.plain_load_timeout_s, 10 * reference_s)
+    longest_s = max(plain_s, limits.first_call_timeout_s) if compiles_in_calls(code) else plain_s
+    return min(limits.load_timeout_s, longest_s)

@@ -118,15 +118,10 @@ def test_screening_when_arguments_are_of_the_problems_types_decides_nothing(serv
 
 
 @pytest.mark.parametrize(
-    ("code", "built", "limit_s"),
-    [
-        ("import torch", False, 15.0),
-        ("load_inline('name', '')", False, 120.0),
-        ("load_inline('name', '')", True, 15.0),
-        ("load_inline('name', ''); import triton", True, 120.0),
-    ],
+    ("code", "limit_s"), [("import torch", 15.0), ("load_inline('name', '')", 15.0), ("import triton", 20.0)]
 )
-def test_load_limit_when_nothing_compiles_any_more_is_the_plain_one(code, built, limit_s):
-    limits = LimitConfig(load_timeout_s=120.0, plain_load_timeout_s=15.0)
-    assert longest_load_s(code, limits, 0.1, built=built) == limit_s
-    assert longest_load_s(code, limits, 3.0, built=built) == max(30.0, limit_s)
+def test_load_limit_when_calls_may_compile_is_that_of_a_first_call(code, limit_s):
+    limits = LimitConfig(load_timeout_s=120.0, plain_load_timeout_s=15.0, first_call_timeout_s=20.0)
+    assert longest_load_s(code, limits, 0.1) == limit_s
+    assert longest_load_s(code, limits, 3.0) == 30.0
+    assert longest_load_s(code, limits, 100.0) == 120.0
