@@ -155,7 +155,7 @@ def _samples(records: Mapping[str, Mapping[str, Any]], left_out: set[str]) -> di
 
 
 def _finished(records: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the runs that were assessed: what a run under way has written is not what the others wrote by its end."""
+    """Return the assessed runs. One under way has other steps and fewer samples, which do not compare with theirs."""
     return [record for record in records.values() if record["assessed"]]
 
 

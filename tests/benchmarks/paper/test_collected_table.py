@@ -365,16 +365,20 @@ def test_samples_when_faster_than_every_exemplar_shown_and_no_copies_are_counted
     assert collect.collect([runs])["arms"]["bucket"]["assessed"]["train with exemplars"]["above_shown"] is None
 
 
+def write_run_with_exemplar(run, exemplar):
+    """Write an exemplar and a step of three samples whose prompt showed it: a copy, a faster one, a wrong one."""
+    buffer = ExemplarBuffer.open(run / "exemplars", create=True)
+    buffer.insert([exemplar])
+    buffer.save()
+    gained = ((7, 1.0), (8, 1.2), (9, 0.0))
+    samples = [evaluated_sample("p", speedup, number, (exemplar.exemplar_id,)) for number, speedup in gained]
+    write_rollouts(run / "rollouts", "contrastive", 1, samples, [1.0] * 3, [0.0] * 3)
+
+
 def test_changes_when_prompts_showed_exemplars_are_counted_over_all_seeds(runs):
     exemplar = Exemplar.new("p", CODE.format(7), 1.0)
     for seed in (1, 2):
-        run = runs / arms.run_name("bucket", seed)
-        buffer = ExemplarBuffer.open(run / "exemplars", create=True)
-        buffer.insert([exemplar])
-        buffer.save()
-        gained = ((7, 1.0), (8, 1.2), (9, 0.0))
-        samples = [evaluated_sample("p", speedup, number, (exemplar.exemplar_id,)) for number, speedup in gained]
-        write_rollouts(run / "rollouts", "contrastive", 1, samples, [1.0] * 3, [0.0] * 3)
+        write_run_with_exemplar(runs / arms.run_name("bucket", seed), exemplar)
     result = collect.collect([runs])
     counts = {"copied": [2, 2, 0], "retuned": [4, 2, 2], "rewritten": [0, 0, 0]}
     assert result["arms"]["bucket"]["changes"] == {"step 1": counts}  # prompts of step 2 showed none
@@ -382,12 +386,19 @@ def test_changes_when_prompts_showed_exemplars_are_counted_over_all_seeds(runs):
     assert f"| + contrastive, bucket | 1 | 6 | {cells}" in table.markdown(result)
     del result["arms"]["bucket"]["changes"]  # as in an older result
     assert "retuned" not in table.markdown(result)
-    (runs / arms.run_name("bucket", 2) / "assessments.jsonl").unlink()  # still running
-    under_way = collect.collect([runs])["arms"]["bucket"]
-    assert under_way["changes"] == {"step 1": {name: [number // 2 for number in of] for name, of in counts.items()}}
-    of_both = result["arms"]["bucket"]["techniques"]
-    assert {name: of["candidates"] // 2 for name, of in of_both.items()} == {
-        name: of["candidates"] for name, of in under_way["techniques"].items()
+
+
+def test_techniques_and_changes_when_a_run_is_not_assessed_leave_it_out(runs):
+    exemplar = Exemplar.new("p", CODE.format(7), 1.0)
+    for seed in (1, 2):
+        write_run_with_exemplar(runs / arms.run_name("bucket", seed), exemplar)
+    both = collect.collect([runs])["arms"]["bucket"]
+    (runs / arms.run_name("bucket", 2) / "assessments.jsonl").unlink()
+    without = collect.collect([runs])["arms"]["bucket"]
+    halves = {name: [number // 2 for number in of] for name, of in both["changes"]["step 1"].items()}
+    assert without["changes"] == {"step 1": halves}
+    assert {name: of["candidates"] for name, of in without["techniques"].items()} == {
+        name: of["candidates"] // 2 for name, of in both["techniques"].items()
     }
 
 
