@@ -85,7 +85,8 @@ def declared_bounds(field: dataclasses.Field[Any]) -> Bounds:
     return bounds
 
 
-@cache  # asked about every field of a configuration, each time that one is checked
+# Asked for every field each time that a configuration is checked; a field never changes.
+@cache
 def bounds_of(field: dataclasses.Field[Any]) -> Bounds:
     """Return the bounds of a field. Where it declares no `most`, the unit at the end of its name sets that, or its type
     if it has none.

@@ -12,6 +12,7 @@ DAMAGE = {
     b"- policy": "holds no settings",
     b"policy": "holds no settings",
     b"policy: [": "cannot be read as YAML",
+    b"[" * 100_000: "cannot be read as YAML",
     b"\xff": "cannot be read as YAML",
     b"1: 2": "its top level: must hold settings",
     b"policy: [kind]": "policy: must hold settings",
