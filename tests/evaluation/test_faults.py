@@ -104,7 +104,7 @@ def test_import_when_it_never_ends_and_no_compiler_works_is_stopped_early(head):
 
 
 def test_import_when_a_child_process_works_for_it_has_the_whole_limit():
-    works = f"import subprocess\n{HONEST}\nsubprocess.run(['sleep', '4'])\n"
+    works = f"import subprocess\n{HONEST}\nsubprocess.run(['sleep', '2'])\n"
     with Evaluator(impatient_config()) as evaluator:
         evaluator.config.check.static_gate = False  # which allows no such import
         verdict = evaluator.evaluate(problem("chain"), works)
