@@ -43,7 +43,7 @@ CHANGES_LEGEND = (
     "What candidates change of the exemplars shown. Copied: nothing but names; retuned: numbers and strings too (block "
     "sizes, warps, a precision); rewritten: more. Of each, the share of the samples with code, and of these the "
     "accepted ones and those more than 3% faster than every exemplar in their prompt, as which noise may make a copy. "
-    "Here and above, of assessed runs alone."
+    "This table and that of techniques count assessed runs alone."
 )
 KINDS = ("train with exemplars", CONTROL, "train", "held_out")
 FIGURE_HEADINGS = ("problems", "samples", *FIGURES.values())

@@ -37,8 +37,8 @@ def quick_config(**changes) -> EvaluationConfig:
 
 def least_config(**changes) -> EvaluationConfig:
     """Return `quick_config` with the fewest pairs of short batches, where right and wrong are the subject: more than
-    half of an evaluation would be its measurement otherwise. Outputs are compared in these batches, too, and most calls
-    have later ones, whose inputs no candidate may know.
+    half of an evaluation would be its measurement otherwise. These batches compare outputs too, most of them on inputs
+    that no earlier call had.
     """
     config = quick_config(**changes)
     config.timing.half_width, config.timing.min_pairs = 0.5, 3

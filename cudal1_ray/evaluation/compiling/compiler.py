@@ -22,7 +22,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Build
 from cudal1_ray.evaluation.hardware import visible_architecture
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
-from cudal1_ray.evaluation.screening.hints import longest_load_s
+from cudal1_ray.evaluation.screening.hints import longest_alone_s
 from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
 
 # Version of the format of a cache's entries.
@@ -121,7 +121,7 @@ class Compiler(Closable):
             architecture = self.config.cuda_arch_list if self.config.device != "cpu" else ""
             request = Build(code, problem_source, architecture)
             limit_s = self.config.limits.load_timeout_s * 2
-            alone_s = longest_load_s(code, self.config.limits, 0.0)
+            alone_s = longest_alone_s(code, self.config.limits, 0.0)
             built, refused = builder.ask(request, limit_s, doing="the build", fds=(build,), alone_s=alone_s)
             libraries = _libraries(built, build)
             failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}

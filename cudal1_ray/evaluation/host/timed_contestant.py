@@ -22,7 +22,7 @@ from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Mis
 from cudal1_ray.evaluation.host.kept_process import KeptProcess
 from cudal1_ray.evaluation.opening.session import HANDED_WINDOWS, ProblemSession, device_settings, resets_tf32
 from cudal1_ray.evaluation.sandbox.process_watch import Instant
-from cudal1_ray.evaluation.screening.hints import compiles, compiles_in_calls, longest_load_s, tunes_in_calls
+from cudal1_ray.evaluation.screening.hints import compiles, compiles_in_calls, longest_alone_s, tunes_in_calls
 from cudal1_ray.evaluation.screening.static_check import StaticCheck, check_static
 
 # Longest wait for a batch, as a multiple of the slowest one so far.
@@ -59,7 +59,7 @@ class TimedContestant:
         self.call_limit_s, self._first_call_limit_s = limits.call_timeout_s, limits.first_call_timeout_s
         alone_s = math.inf
         if role == "candidate":
-            alone_s = longest_load_s(code, limits, session.load_s)
+            alone_s = longest_alone_s(code, limits, session.load_s)
             if not compiles(code):
                 self._first_call_limit_s = min(self._first_call_limit_s, limits.plain_first_call_timeout_s)
         self.out = SharedRegion(session.out_bytes, others_read_only=False)

@@ -9,7 +9,7 @@ from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Construction, Screen
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
-from cudal1_ray.evaluation.screening.hints import longest_load_s
+from cudal1_ray.evaluation.screening.hints import longest_alone_s
 from cudal1_ray.problems import Problem
 
 # Failures that a process with the device would show as well. Others (memory, a crash) may be due to its absence.
@@ -53,7 +53,7 @@ class Screening(Closable):
         try:
             start = time.monotonic()
             if self._has_arguments(screener, problem):
-                alone_s = longest_load_s(code, limits, time.monotonic() - start)
+                alone_s = longest_alone_s(code, limits, time.monotonic() - start)
                 request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
                 fds = tuple(extensions.libraries.values())
                 screener.ask(request, limits.load_timeout_s, doing=doing, fds=fds, alone_s=alone_s)

@@ -35,7 +35,7 @@ def tunes_in_calls(code: str) -> bool:
     return _TUNES_IN_CALLS.search(code) is not None and not compiles_in_calls(code)
 
 
-def longest_load_s(code: str, limits: LimitConfig, reference_s: float) -> float:
+def longest_alone_s(code: str, limits: LimitConfig, reference_s: float) -> float:
     """Return the seconds for which a candidate's import and construction may run without a child process, such as a
     compiler, if the reference's took `reference_s`. A constructor that makes the first call itself has that call's.
     """

@@ -393,14 +393,16 @@ def test_techniques_and_changes_when_a_run_is_not_assessed_leave_it_out(runs):
     exemplar = Exemplar.new("p", CODE.format(7), 1.0)
     for seed in (1, 2):
         write_run_with_exemplar(runs / arms.run_name("bucket", seed), exemplar)
-    both = collect.collect([runs])["arms"]["bucket"]
-    (runs / arms.run_name("bucket", 2) / "assessments.jsonl").unlink()
-    without = collect.collect([runs])["arms"]["bucket"]
-    halves = {name: [number // 2 for number in of] for name, of in both["changes"]["step 1"].items()}
-    assert without["changes"] == {"step 1": halves}
-    assert {name: of["candidates"] for name, of in without["techniques"].items()} == {
-        name: of["candidates"] // 2 for name, of in both["techniques"].items()
+    records = {
+        seed: record | {"techniques": {"Triton": [2.0]}, "degenerate": []}
+        for seed, record in collect.collect([runs])["arms"]["bucket"]["seeds"].items()
     }
+    both = collect.result_of({"bucket": records})["arms"]["bucket"]
+    records["2"]["assessed"] = {}
+    without = collect.result_of({"bucket": records})["arms"]["bucket"]
+    assert [of["techniques"]["Triton"]["candidates"] for of in (both, without)] == [2, 1]
+    halves = {name: [number // 2 for number in of] for name, of in both["changes"]["step 1"].items()}
+    assert without["changes"] == {"step 1": halves} and halves["retuned"] == [2, 1, 1]
 
 
 def test_results_from_before_when_their_samples_lack_what_was_shown_have_an_empty_column(tmp_path):

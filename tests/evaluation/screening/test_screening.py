@@ -13,7 +13,7 @@ from cudal1_ray.evaluation.compiling.compiler import Extensions
 from cudal1_ray.evaluation.config import LimitConfig
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour
 from cudal1_ray.evaluation.screening.construction import Screening
-from cudal1_ray.evaluation.screening.hints import longest_load_s
+from cudal1_ray.evaluation.screening.hints import longest_alone_s
 from cudal1_ray.problems import parse_problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -122,6 +122,6 @@ def test_screening_when_arguments_are_of_the_problems_types_decides_nothing(serv
 )
 def test_load_limit_when_calls_may_compile_is_that_of_a_first_call(code, limit_s):
     limits = LimitConfig(load_timeout_s=120.0, plain_load_timeout_s=15.0, first_call_timeout_s=20.0)
-    assert longest_load_s(code, limits, 0.1) == limit_s
-    assert longest_load_s(code, limits, 3.0) == 30.0
-    assert longest_load_s(code, limits, 100.0) == 120.0
+    assert longest_alone_s(code, limits, 0.1) == limit_s
+    assert longest_alone_s(code, limits, 3.0) == 30.0
+    assert longest_alone_s(code, limits, 100.0) == 120.0
