@@ -41,6 +41,8 @@ PAIRS = (
     ("stage2-long", "bucket"),
     ("grpo", "bucket"),
     ("evolution", "bucket"),
+    ("random", "bucket"),
+    ("island", "bucket"),
 )
 # Of a comparison: training problems, each policy asked as it was trained.
 AS_TRAINED = "train, as trained"

@@ -91,8 +91,8 @@ def _budget(settings: Mapping[str, Any]) -> int:
 
 
 def _settings(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the runs whose settings differ in more than their arms do: from the first run's, from another's of the same
-    stage, or from another seed's. A run's settings of later stages have no effect on it.
+    """Yield the runs whose settings differ in more than their arms do. A setting is compared with the first run's, one
+    that only a later stage uses with the first run of that stage, one in which arms differ with another seed's.
     """
     defaults: dict[str, Any] = to_dict(Config())
     first: dict[str, tuple[str, dict[str, Any]]] = {}  # by stage and by arm; that of all runs has an empty name
@@ -101,8 +101,10 @@ def _settings(result: Mapping[str, Any]) -> Iterator[str]:
         for name in ("", ARMS[arm].stage, arm):
             other, settings = first.setdefault(name, (arm, record["settings"]))
             for change in changes(settings, record["settings"], defaults):
-                is_expected = change.key in ("seed", "name", *HOW_LONG) or (name != arm and _is_of_an_arm(change.key))
-                if not change.allowed and not is_expected and _uses(arm, change.key) and _uses(other, change.key):
+                if change.allowed or change.key in ("seed", "name", *HOW_LONG) or not _uses(arm, change.key):
+                    continue
+                by = arm if _is_of_an_arm(change.key) else "" if _uses(first[""][0], change.key) else ARMS[arm].stage
+                if name == by and _uses(other, change.key):
                     differing[str(change)] = None
         if differing:
             yield f"{_name(arm, seed)}, has other settings than the table: {', '.join(differing)}."

@@ -287,6 +287,16 @@ def test_reservations_when_runs_are_not_alike_name_each_kind(tmp_path):
     )
 
 
+def test_reservations_when_an_arms_first_seed_differs_name_it_alone(tmp_path):
+    runs = write_table(tmp_path, {"stage1": 1.0, "grpo": 1.0}, (1, 2))
+    file = runs / "seed-1-grpo" / "config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["evaluation"]["limits"]["call_timeout_s"] = 7.0
+    file.write_text(yaml.safe_dump(settings))
+    of_settings = [line for line in reservations.reservations(collect.collect([runs])) if "other settings" in line]
+    assert len(of_settings) == 1 and "GRPO without contrast, seed 1, " in of_settings[0]
+
+
 @pytest.mark.parametrize(
     ("run", "key", "value", "is_named"),
     [
