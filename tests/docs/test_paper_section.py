@@ -121,6 +121,7 @@ def test_section_when_winners_were_measured_again_counts_them_by_baseline(docs, 
     assert "of each problem, an H100, sizes not recorded, `arms/winners-h100.parquet`" in text
     assert "| eager | 3 | 2 | 2.00x |\n| compile | 2 | 2 | 1.20x |\n| each of these | 2 | 1 | 1.00x |" in text
     assert "Faster than each of these on 1 of 2 problems asked in stage 3 (50%); a third is the aim." in text
+    assert "Not measured, of these: 1 against compile_reduce_overhead, 1 against cuda_graph, 1 against tuned" in text
     assert "the corpus" not in text  # it has no kernels for these problems
 
 
