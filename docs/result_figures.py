@@ -137,7 +137,20 @@ def _buffer(content: Any) -> str:
 
 def _serving(content: Any) -> str:
     ratio = content["ratio"]
-    return f"{ratio['geometric_mean']:.0%} of vLLM's server (95% {ratio['low']:.0%} to {ratio['high']:.0%})"
+    ours, other = (content["servers"][server]["ttft_ms_p99"] for server in ("cudal1", "vllm"))
+    return (
+        f"{ratio['geometric_mean']:.0%} of vLLM's server (95% {ratio['low']:.0%} to {ratio['high']:.0%}); "
+        f"p99 to the first token {ours:.0f} ms, vLLM's {other:.0f} ms"
+    )
+
+
+def _job(content: Any) -> str:
+    result, kinds = content["result"], content["of_policy"].values()
+    written, right = (sum(kind[key] for kind in kinds) for key in ("candidates", "accepted"))
+    return (
+        f"{content['job_s']:.0f} s; {right} of the policy's {written} candidates accepted, "
+        f"the known CUDA kernel confirmed at {result['speedup']:.2f}x"
+    )
 
 
 def _self_noise(content: Any) -> str:
@@ -263,6 +276,8 @@ FIGURES = {
         Figure("New weights to the engine, 7 B, NCCL from 2 ranks", "weight-sync-nccl-7b/h200", _sync, "4 H200"),
         Figure("Staleness 1 against 0, three steps of each", "pipeline/h200", _overlap, "4 H200"),
         Figure("Exemplar buffer", "exemplars/cpu", _buffer, CPU2),
-        Figure("Serving, tokens/s at equal concurrency", "serving/cpu", _serving, CPU2),
+        Figure("Serving, tokens/s at equal concurrency, 1.5 B", "serving/h200", _serving, H200),
+        Figure("Serving, tokens/s at equal concurrency, a small model", "serving/cpu", _serving, CPU2),
+        Figure("A job of `/v1/optimize`, two rounds of eight samples", "optimize-job/h200", _job, H200),
     ],
 }  # fmt: skip
