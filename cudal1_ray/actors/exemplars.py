@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from cudal1_ray.actors.member import FleetMember
-from cudal1_ray.checking import ServedExemplars
+from cudal1_ray.checking import ServedExemplars, served_buffers
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
 from cudal1_ray.exemplars.hardware_buffers import copy_exemplars, fastest_elsewhere, switch
 from cudal1_ray.files import replacing_folder
@@ -29,7 +29,8 @@ class ExemplarActor(FleetMember):
         """
         if switch(self._folder, hardware):
             self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder))
-        return fastest_elsewhere(self._folder, best_of_others, self._buffer.served)
+        others = (buffer for place, buffer in served_buffers(self._folder) if place != self._folder)
+        return fastest_elsewhere(others, best_of_others, self._buffer.served)
 
     def insert(self, exemplars: Sequence[Exemplar]) -> int:
         """Add what is new (by normalised code) and not withheld, and save; return how many were new. Safe to repeat."""

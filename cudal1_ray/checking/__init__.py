@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudal1_ray.checking.config import CheckerConfig, JudgeEndpointConfig
     from cudal1_ray.checking.hack_cases import HackCase, HackCases
     from cudal1_ray.checking.opinions import JudgeReply, Opinion, Suspect
-    from cudal1_ray.checking.served_exemplars import ServedExemplars
+    from cudal1_ray.checking.served_exemplars import ServedExemplars, served_buffers
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -23,6 +23,6 @@ __getattr__, __dir__, __all__ = attach(
         "config": ["CheckerConfig", "JudgeEndpointConfig"],
         "hack_cases": ["HackCase", "HackCases"],
         "opinions": ["Opinion", "JudgeReply", "Suspect"],
-        "served_exemplars": ["ServedExemplars"],
+        "served_exemplars": ["ServedExemplars", "served_buffers"],
     },
 )

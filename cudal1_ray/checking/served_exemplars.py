@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cudal1_ray.checking.hack_cases import case_id
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of
 from cudal1_ray.files import write_atomically
 
 
@@ -23,8 +23,11 @@ class ServedExemplars:
         served: the buffer to select from.
     """
 
-    def __init__(self, buffer: ExemplarBuffer) -> None:
+    def __init__(self, buffer: ExemplarBuffer, beside: Iterable[Path] = ()) -> None:
         """Take over a buffer that has a folder.
+
+        Args:
+            beside: folders of further buffers, whose lists count here too.
 
         Raises:
             ValueError: the buffer is in memory only.
@@ -35,6 +38,9 @@ class ServedExemplars:
         self._buffer = buffer
         self._path = Path(buffer.folder) / WITHHELD
         self._withheld = _read(self._path)  # problem id -> case ids
+        for folder in beside:
+            for problem_id, identities in _read(folder / WITHHELD).items():
+                self._withheld.setdefault(problem_id, set()).update(identities)
         self._case_ids: dict[str, str] = {}  # exemplar id -> case id, of problems that have something withheld
         self.served = self._without_withheld()
 
@@ -90,6 +96,15 @@ class ServedExemplars:
         copy = ExemplarBuffer()
         copy.insert(exemplar for exemplar in self._buffer if not self._is_withheld(exemplar))
         return copy
+
+
+def served_buffers(folder: Path) -> Iterator[tuple[Path, ExemplarBuffer]]:
+    """Yield the buffers of a run with their folders, `folder` first, for a reader that does not own them: each without
+    what any of them withholds, since a hack is one on any hardware.
+    """
+    places = buffers_of(folder)
+    for place in places:
+        yield place, ServedExemplars(ExemplarBuffer.open(place), beside=places).served
 
 
 def _read(path: Path) -> dict[str, set[str]]:

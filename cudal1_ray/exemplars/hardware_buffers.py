@@ -6,6 +6,7 @@ lie beside it, as `exemplars.<hardware>`, until the run is back there.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -107,20 +108,17 @@ def buffers_of(folder: Path) -> list[Path]:
     return [place for place in (folder, *sorted(folder.parent.glob(f"{folder.name}.*"))) if place.is_dir()]
 
 
-def fastest_elsewhere(folder: Path, count: int, here: ExemplarBuffer) -> list[Exemplar]:
-    """Return the `count` fastest accepted exemplars of each problem in the buffers beside `folder`, without problems of
-    which any of these exemplars is accepted in `here` too. What the run itself finds here replaces none of them; one
+def fastest_elsewhere(buffers: Iterable[ExemplarBuffer], count: int, here: ExemplarBuffer) -> list[Exemplar]:
+    """Return the `count` fastest accepted exemplars of each problem in the buffers of other hardware, without problems
+    of which any of these exemplars is accepted in `here` too. What the run itself finds here replaces none of them; one
     that several devices measured counts once, as the fastest of them.
     """
     of_problem: dict[str, dict[str, Exemplar]] = defaultdict(dict)
-    for place in buffers_of(folder):
-        if place == folder:
-            continue
-        for exemplar in ExemplarBuffer.open(place):
-            group = of_problem[exemplar.problem_id]
-            other = group.get(exemplar.exemplar_id)
-            if exemplar.speedup > (other.speedup if other else 0.0):
-                group[exemplar.exemplar_id] = exemplar
+    for exemplar in itertools.chain.from_iterable(buffers):
+        group = of_problem[exemplar.problem_id]
+        other = group.get(exemplar.exemplar_id)
+        if exemplar.speedup > (other.speedup if other else 0.0):
+            group[exemplar.exemplar_id] = exemplar
     return [
         exemplar
         for problem_id, group in of_problem.items()

@@ -16,10 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides, read_settings
 from cudal1_ray.errors import UserError, first_line
-from cudal1_ray.exemplars import ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import buffers_of
 from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
@@ -149,8 +148,8 @@ def questions_of(
     """Return what can be asked: with exemplars where the run has an accepted one of the split's problems, measured on
     any hardware.
     """
-    buffers = map(ExemplarBuffer.open, buffers_of(run.exemplars))
-    with_exemplar = {exemplar.problem_id for buffer in buffers for exemplar in buffer if exemplar.speedup > 0}
+    buffers = served_buffers(run.exemplars)
+    with_exemplar = {exemplar.problem_id for _, buffer in buffers for exemplar in buffer if exemplar.speedup > 0}
     questions = [Question(split) for split in splits if False in exemplars]
     if True in exemplars:
         answerable = (

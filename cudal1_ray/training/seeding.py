@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
-from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, hardware_of, insert_measured
+from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, insert_measured
 from cudal1_ray.problems import Problem, read_corpus
 from cudal1_ray.problems.corpus_sources import require_corpus, sizes_measured_in
 from cudal1_ray.training.run_folder import RunFolder
@@ -54,7 +55,7 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: 
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     folder = RunFolder(Path(source).expanduser()).exemplars
     if folder.is_dir():
-        places = [(hardware_of(place), ExemplarBuffer.open(place)) for place in buffers_of(folder)]
+        places = [(hardware_of(place), buffer) for place, buffer in served_buffers(folder)]
         measured = [(name, each.as_seed()) for name, buffer in places for each in buffer if each.problem_id in ids]
     else:
         in_other_sizes = sizes_measured_in(source, sizes)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
@@ -31,7 +32,7 @@ def finished_run(folder):
     codes = {version: f"class ModelNew:\n    found = {version}\n" for version in (0, 2, 3, 7)}
     buffer.insert([Exemplar.new("p", code, 1.5, policy_version=version) for version, code in codes.items()])
     buffer.save()
-    (run.exemplars / WITHHELD).write_text("[]")
+    (run.exemplars / WITHHELD).write_text("{}")
     state = TrainingState(config.seed, config.rewards)
     state.stage, state.stage_finished, state.policy_version = "self_supervised", True, 3
     CheckpointStore(run.checkpoints, keep=1).write(state, lambda path: path.mkdir(), lambda path: path.mkdir())
@@ -45,7 +46,7 @@ def test_a_run_takes_over_what_was_known_when_the_stage_before_its_own_ended(tmp
     for _ in range(2):  # a second time nothing is taken over again
         prepare_run(config, run, [], "contrastive")
         assert {exemplar.code for exemplar in ExemplarBuffer.open(run.exemplars)} == {codes[0], codes[2]}
-    assert (run.exemplars / WITHHELD).read_text() == "[]" and (run.policy / "config.json").exists()
+    assert (run.exemplars / WITHHELD).read_text() == "{}" and (run.policy / "config.json").exists()
     assert len(ExemplarBuffer.open(origin.exemplars)) == 4
 
 
@@ -129,6 +130,21 @@ def test_seeds_when_several_devices_measured_them_are_in_the_buffer_of_each(tmp_
         buffer = ExemplarBuffer.open(run.path / folder)
         assert sorted(exemplar.speedup for exemplar in buffer if exemplar.problem_id == training) == expected
     assert not run.exemplars.with_name("exemplars.unrecorded").exists()
+
+
+def test_seeds_when_their_run_withholds_a_hack_on_one_device_leave_it_out_of_all(tmp_path):
+    problems = load_problems(load_config([]).problems)
+    training = next(problem.problem_id for problem in problems if problem.split == "train")
+    origin = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=origin"]))
+    honest, hack = "class ModelNew:\n    number = 0\n", "class ModelNew:\n    number = 1\n"
+    for hardware in ("here", "there"):
+        measured = [Exemplar.new(training, code, speedup) for code, speedup in ((honest, 2.0), (hack, 9.0))]
+        insert_measured(origin.exemplars, hardware, measured)
+    ServedExemplars(ExemplarBuffer.open(origin.exemplars)).withhold([(training, hack)])
+    run = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=seeded"]))
+    seed_exemplars(str(origin.path), run, problems, "published")
+    for folder in (run.exemplars, run.path / "exemplars.there"):
+        assert [exemplar.code for exemplar in ExemplarBuffer.open(folder)] == [honest]
 
 
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import read_settings, with_settings
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, select
-from cudal1_ray.exemplars.hardware_buffers import buffers_of
+from cudal1_ray.exemplars import Exemplar, ExemplarsConfig, select
 from cudal1_ray.problems import ProblemsConfig, load_problems
 from cudal1_ray.serving.optimize.rounds import PriorExemplars
 from cudal1_ray.source.normal_form import normalise_code
@@ -37,8 +37,8 @@ class KnownProblems:
         self._origin = Path(run).name
         self._folder = Path(run) / "exemplars"
         self._ids = _sources(Path(run)) if run and count else {}
-        if self._ids and self._folder.is_dir():
-            ExemplarBuffer.open(self._folder)  # a damaged one is reported now, not to a caller
+        if self._ids:
+            list(served_buffers(self._folder))  # a damaged one is reported now, not to a caller
 
     def of(self, source: str) -> PriorExemplars:
         """Return what is known of a module: nothing where the run had no such problem, or kept no exemplar of it. Those
@@ -52,7 +52,7 @@ class KnownProblems:
         problem_id = self._ids.get(normalise_code(source))
         if problem_id is None:
             return PriorExemplars()
-        for buffer in map(ExemplarBuffer.open, buffers_of(self._folder)):
+        for _, buffer in served_buffers(self._folder):
             if (best := buffer.best(problem_id)) is not None:
                 break
         else:

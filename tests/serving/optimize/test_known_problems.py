@@ -7,6 +7,7 @@ import shutil
 import pytest
 import yaml
 
+from cudal1_ray.checking import ServedExemplars
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig
 from cudal1_ray.exemplars.hardware_buffers import insert_measured
@@ -60,6 +61,12 @@ def test_known_problem_when_other_hardware_alone_measured_its_exemplars_brings_t
     problems = KnownProblems(str(run), 1, ExemplarsConfig())
     assert [exemplar.code for exemplar in problems.of(OTHER.source).exemplars] == ["y = 1"]
     assert [exemplar.speedup for exemplar in problems.of(PROBLEM.source).exemplars] == [4.0]
+
+
+def test_known_problem_when_the_run_withholds_its_fastest_exemplar_brings_the_next(run):
+    ServedExemplars(ExemplarBuffer.open(run / "exemplars")).withhold([(PROBLEM.problem_id, "x = 7")])
+    prior = KnownProblems(str(run), 8, ExemplarsConfig()).of(PROBLEM.source)
+    assert prior.exemplars[0].speedup == 3.5 and "x = 7" not in {exemplar.code for exemplar in prior.exemplars}
 
 
 def test_known_problems_when_the_run_has_no_exemplars_yet_are_none_and_nothing_is_created(run):
