@@ -11,7 +11,7 @@ from cudal1_ray.actors.member import FleetMember
 from cudal1_ray.checking import ServedExemplars, served_buffers
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, ExemplarsConfig, Selection, select
 from cudal1_ray.exemplars.hardware_buffers import copy_exemplars, fastest_elsewhere, switch
-from cudal1_ray.files import replacing_folder
+from cudal1_ray.files import replacing_folder, settle_folder
 
 
 class ExemplarActor(FleetMember):
@@ -19,6 +19,7 @@ class ExemplarActor(FleetMember):
 
     def __init__(self, folder: str, config: ExemplarsConfig):
         self._folder, self._config = Path(folder), config
+        settle_folder(self._folder)  # after a `rewind` that was killed
         self._buffer = ServedExemplars(ExemplarBuffer.open(self._folder, create=True))
 
     def use_hardware(self, hardware: str, best_of_others: int) -> list[Exemplar]:

@@ -1,6 +1,6 @@
 """Files that a kill cannot spoil: written whole or not at all, appended line by line, locked, removed with an owner."""
 
-from cudal1_ray.files.atomic import replace_folder, replacing, replacing_folder, write_atomically
+from cudal1_ray.files.atomic import replace_folder, replacing, replacing_folder, settle_folder, write_atomically
 from cudal1_ray.files.json_lines import (
     JsonLines,
     read_json_lines,
@@ -23,6 +23,7 @@ __all__ = [
     "replacing",
     "replacing_folder",
     "salvage_json_lines",
+    "settle_folder",
     "unlock_file",
     "write_atomically",
 ]

@@ -74,17 +74,19 @@ def write_atomically(path: Path, text: str, mode: int = 0o666) -> None:
 def replace_folder(partial: Path, target: Path) -> None:
     """Put a finished folder in its place; what stood there goes only after the new one is in place.
 
-    After a kill in between, the next writer of `target` puts back what stood there.
+    After a kill in between, `settle_folder` puts back what stood there, and so does the next call.
     """
-    aside = _settle(target)
+    aside = settle_folder(target)
     if target.exists():
         target.rename(aside)
     partial.rename(target)
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _settle(target: Path) -> Path:
-    """Return where `replace_folder` keeps the old folder of `target` meanwhile, after ending one that was killed."""
+def settle_folder(target: Path) -> Path:
+    """End a replacement of `target` that was killed, which may have left no folder there: for a process that writes
+    into it or makes it where there is none. Return where `replace_folder` keeps the old folder meanwhile.
+    """
     aside = target.with_name(f".{target.name}.replaced")
     if target.exists():
         shutil.rmtree(aside, ignore_errors=True)
@@ -102,7 +104,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
     Raises:
         OSError: when it cannot be made or moved.
     """
-    _settle(target)
+    settle_folder(target)
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

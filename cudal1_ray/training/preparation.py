@@ -15,7 +15,7 @@ import numpy as np
 from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.hardware_buffers import buffers_of, copy_exemplars
-from cudal1_ray.files import replacing_folder, write_atomically
+from cudal1_ray.files import replacing_folder, settle_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import MemberDraw, Problem, load_corpus
@@ -100,6 +100,7 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     origin = origin_checkpoint(config, run, first_stage)
     _take_adapter(config, run)
     source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
+    settle_folder(run.exemplars)  # else a rewind that was killed would look like a run without exemplars
     if not (run.policy.is_dir() and buffers_of(run.exemplars)):  # after a killed switch all lie beside it
         if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
             for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there

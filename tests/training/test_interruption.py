@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.config import load_config
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
@@ -158,6 +161,33 @@ def test_seeds_when_a_killed_run_wrote_copies_of_them_stay(tmp_path, taken_by):
         run_stage(first)
     served = session_on_the_gpu().crew.buffer._buffer.served
     assert [exemplar.speedup for exemplar in served if exemplar.code == code] == [9.0] * len(seeds)
+
+
+def test_exemplars_when_a_rewind_is_killed_between_its_renames_are_those_before_it(tmp_path, monkeypatch):
+    problems, codes = load_problems(load_config([]).problems), ["x = 0", "x = 1", "x = 2"]
+    other = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=other"]))
+    other.policy.mkdir()
+    insert_measured(other.exemplars, "GPU", [Exemplar.new("p", codes[0], 2.0)])
+    config = load_config([f"runs_dir={tmp_path}", "name=run", f"init_from={other.path}"])
+    run = RunFolder.open(config)
+    prepare_run(config, run, problems, "sft")
+    actor = ExemplarActor(str(run.exemplars), config.exemplars)
+    actor.insert([Exemplar.new("p", code, 3.0, policy_version=n, step=n) for n, code in enumerate(codes[1:], 1)])
+
+    def rename_until_killed(path: Path, name: Path) -> None:
+        if path.name == ".exemplars.partial":
+            raise KeyboardInterrupt
+        os.rename(path, name)
+
+    for restart in (lambda: None, lambda: prepare_run(config, run, problems, "sft")):  # of the actor alone, of the run
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Path, "rename", rename_until_killed)
+            actor.rewind(2)
+        restart()
+        actor = ExemplarActor(str(run.exemplars), config.exemplars)
+        assert actor.size() == len(codes)
+    actor.rewind(2)
+    assert actor.size() == 2
 
 
 def test_looks_when_written_after_the_last_checkpoint_are_taken_again(tmp_path):
