@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from cudal1_ray.analysis.run_data import degenerate_problems
 from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides, read_settings
 from cudal1_ray.errors import UserError, first_line
@@ -192,10 +193,14 @@ def is_assessed(
 
 def tables(run: RunFolder) -> dict[tuple[str, str, bool], dict[str, float]]:
     """Return the figures of all that was assessed, by (policy, split, exemplars), in the order of the rows."""
-    rows: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
-    for row in read_json_lines(run.path / FILE):
-        rows.setdefault((row["policy"], row["split"], row["exemplars"]), []).append(row)
-    return {key: figures_of_rows(group) for key, group in rows.items()}
+    rows = read_json_lines(run.path / FILE)
+    left_out = degenerate_problems(rows)  # of every policy alike
+    groups: dict[tuple[str, str, bool], list[dict[str, Any]]] = {}
+    for row in rows:
+        group = groups.setdefault((row["policy"], row["split"], row["exemplars"]), [])
+        if row["problem_id"] not in left_out:
+            group.append(row)
+    return {key: figures_of_rows(group) for key, group in groups.items()}
 
 
 def _answers(row: dict[str, Any], policy: str, question: Question) -> bool:

@@ -28,6 +28,7 @@ from cudal1_ray.training.policy_assessment import (
     left_out_problems,
     questions_of,
     read_config,
+    tables,
 )
 from cudal1_ray.training.preparation import Beginning
 from cudal1_ray.training.run_folder import RunFolder
@@ -195,6 +196,17 @@ def test_problems_when_their_prompts_are_too_long_are_no_reason_to_sample_a_spli
     assert chosen == session.train_problems and is_assessed(run, "base", identity, question, chosen, 1)
     config.prompting.max_prompt_tokens += 1  # it may fit by now
     assert left_out_problems(run, config) == set()
+
+
+def test_problem_when_one_policy_finds_it_degenerate_counts_for_no_policy(tmp_path):
+    answers = [("base", "a", 2.0, False), ("base", "c", 0.0, False), ("sft-final", "c", 9.0, True)]
+    rows = [
+        {"policy": policy, "split": "train", "exemplars": False, "problem_id": problem, "speedup": speedup,
+         "own_kernel": True, "degenerate": degenerate}
+        for policy, problem, speedup, degenerate in answers
+    ]  # fmt: skip
+    (tmp_path / FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [figures["samples"] for figures in tables(RunFolder(tmp_path)).values()] == [1, 0]
 
 
 def test_rows_when_a_policy_is_asked_have_its_identity(tmp_path, monkeypatch):

@@ -53,6 +53,12 @@ def test_figures_when_assessed_are_shares_of_samples_and_of_the_best_of_each_pro
     assert figures_of_rows([])["success"] == 0.0
 
 
+def test_problem_when_one_sample_finds_it_degenerate_is_left_out_with_those_that_failed_before():
+    unopened = sample_row("c", 0.0)
+    figures = figures_of_rows([sample_row("a", 2.0), sample_row("c", 9.0, degenerate=True), unopened])
+    assert (figures["samples"], figures["problems"], figures["success"]) == (1, 1, 1.0)
+
+
 def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
     assert step_assessments_table(run) == ""
