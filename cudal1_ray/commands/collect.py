@@ -23,7 +23,7 @@ from cudal1_ray.evaluation.hardware import describe_machine
 from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer, exemplar_id, select
-from cudal1_ray.files import JsonLines, claim_file, replacing
+from cudal1_ray.files import JsonLines, claim_file, read_json_lines, replacing
 from cudal1_ray.problems import Problem, load_problems
 from cudal1_ray.prompting import Prompt, PromptBuilder, PromptTooLong, parse_answer
 from cudal1_ray.prompting.related import related_kernels
@@ -33,6 +33,9 @@ from cudal1_ray.serving.optimize.evaluators import Evaluators
 from cudal1_ray.serving.optimize.rounds import together
 from cudal1_ray.serving.optimize.text_policy import EndpointPolicy, LocalPolicy, TextPolicy
 from cudal1_ray.wording import counted
+
+# As an attempt's line begins; see `Collection`.
+_ROW_BEGINS = b'{"problem": "'
 
 
 def collect(config: Config, console: Console | None = None) -> int:
@@ -57,7 +60,23 @@ def collect(config: Config, console: Console | None = None) -> int:
     with open(attempts_file, "ab") as lock:
         if not claim_file(lock):
             raise UserError(f"collect.out={config.collect.out}: another command collects there; give another name")
+        _check_attempts(attempts_file, config)  # before the last line without its end is cut off
         return _collect_into(out, JsonLines(attempts_file), problems, config, console)
+
+
+def _check_attempts(path: Path, config: Config) -> None:
+    """Raise UserError where a file holds anything but attempts of this command, which leaves it as it is."""
+    tail = path.read_bytes().rpartition(b"\n")[2]
+    if tail[: len(_ROW_BEGINS)] != _ROW_BEGINS[: len(tail)] or not all(map(_is_attempt, read_json_lines(path))):
+        raise UserError(f"collect.out={config.collect.out}: {path} has other lines than attempts; give another name")
+
+
+def _is_attempt(row: dict[str, Any]) -> bool:
+    try:
+        Verdict.from_dict(row["verdict"])
+    except (KeyError, ValueError):
+        return False
+    return all(isinstance(row.get(name), str) for name in ("problem", "code", "analysis", "design", "policy"))
 
 
 def check_collection(config: Config) -> None:

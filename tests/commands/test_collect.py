@@ -145,6 +145,34 @@ def test_collect_when_there_is_no_server_ends_with_one_line(tmp_path, capsys):
     assert "another command collects there" in capsys.readouterr().err
 
 
+ATTEMPT = {"problem": "p", "code": "", "analysis": "", "design": "", "policy": "m"}
+ATTEMPT |= {"verdict": Verdict.unparsable("p", "").to_dict()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"messages": []}\n{"messages": ["mine"]}',
+        json.dumps(ATTEMPT) + "\nmine",
+        json.dumps({**ATTEMPT, "verdict": 1}) + "\n",
+    ],
+)
+def test_file_beside_the_table_when_it_is_anothers_is_refused_and_left_as_it_is(text, tmp_path, capsys):
+    (theirs := tmp_path / "table.jsonl").write_text(text)
+    arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m", "policy.attempts=1"]
+    assert main(["collect", *arguments, f"collect.out={tmp_path / 'table.parquet'}"]) == 2
+    assert "table.jsonl has other lines than attempts" in capsys.readouterr().err
+    assert theirs.read_text() == text
+
+
+def test_attempts_when_the_last_was_cut_by_a_kill_go_on(tmp_path, capsys):
+    (tmp_path / "table.jsonl").write_text(json.dumps(ATTEMPT) + "\n" + json.dumps(ATTEMPT)[:30])
+    arguments = ["policy=endpoint", "policy.url=http://127.0.0.1:9/v1", "policy.model=m", "policy.attempts=1"]
+    assert main(["collect", *arguments, f"collect.out={tmp_path / 'table.parquet'}"]) == 2
+    printed = capsys.readouterr()
+    assert "0 accepted of 1 candidate" in printed.out and "no answer from m" in printed.err
+
+
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
