@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,16 @@ class EvaluatorDeployment(ThreadedEvaluators):
 class RemoteTools:
     """The policy in the endpoint's replicas, the evaluators in theirs."""
 
-    def __init__(self, app_name: str, evaluator: DeploymentHandle, encode: Any):
+    def __init__(self, app_name: str, evaluator: DeploymentHandle, encode: Any, thought_prefix: str):
         self._app_name, self._evaluator, self._encode = app_name, evaluator, encode
+        self._thought_prefix = thought_prefix
         self._endpoint: DeploymentHandle | None = None
 
     async def write(self, prompt: str, n: int, temperature: float, seed: int) -> Sequence[WrittenAnswer]:
         if self._endpoint is None:  # looked up late: the endpoint is bound to the job queue, not the reverse
             self._endpoint = serve.get_deployment_handle("endpoint", self._app_name)
-        return await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
+        answers = await self._endpoint.write.remote(self._encode(prompt), n, temperature, seed)
+        return [replace(answer, text=self._thought_prefix + answer.text) for answer in answers]
 
     async def evaluate(self, problem: Problem, code: str, best_speedup: float) -> Verdict:
         return await self._evaluator.evaluate.remote(problem, code, best_speedup)
@@ -77,9 +80,9 @@ class JobQueueDeployment:
     def __init__(self, config: ServingConfig, evaluator: DeploymentHandle):
         # A run may have deleted the checkpoint that was served first. Before the coordinator starts, it is there.
         current = read_current(Path(config.weights.store_dir), config.server_id)
-        encode = encoder(config, current.folder if current else config.policy.path)
+        encode, thought_prefix = encoder(config, current.folder if current else config.policy.path)
         self._config = config
-        self._tools = RemoteTools(config.name, evaluator, encode)
+        self._tools = RemoteTools(config.name, evaluator, encode, thought_prefix)
         self._count_tokens = lambda text: len(encode(text))
         self._related = related_as_trained(config)
         PromptBuilder(config.prompting, self._count_tokens)  # a style that cannot work fails here, not in a job

@@ -12,7 +12,7 @@ from cudal1_ray.evaluation.hardware import Machine, describe_machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
 from cudal1_ray.exemplars import ExemplarBuffer
 from cudal1_ray.files import read_json_lines
-from cudal1_ray.learning.tokenizer import encode_prompt
+from cudal1_ray.learning.tokenizer import encode_prompt, thought_prefix
 from cudal1_ray.problems import Problem
 from cudal1_ray.prompting import PromptBuilder
 from cudal1_ray.prompting.related import RelatedKernels, related_kernels
@@ -57,8 +57,9 @@ def speedup_goals(config: ServingConfig) -> SpeedupGoals:
     )
 
 
-def encoder(config: ServingConfig, folder: str) -> Callable[[str], tuple[int, ...]]:
-    """Return a function from the text of a prompt to its token ids, exactly as in training.
+def encoder(config: ServingConfig, folder: str) -> tuple[Callable[[str], tuple[int, ...]], str]:
+    """Return a function from the text of a prompt to its token ids, exactly as in training, and the mark of a thought
+    that every completion continues; see `thought_prefix`.
 
     Args:
         folder: the model folder with the tokenizer.
@@ -66,8 +67,8 @@ def encoder(config: ServingConfig, folder: str) -> Callable[[str], tuple[int, ..
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    policy = config.policy
-    return lambda text: encode_prompt(tokenizer, text, policy.chat, policy.chat_template_kwargs)
+    chat, template = config.policy.chat, config.policy.chat_template_kwargs
+    return lambda text: encode_prompt(tokenizer, text, chat, template), thought_prefix(tokenizer, chat, template)
 
 
 def related_as_trained(config: ServingConfig) -> RelatedKernels | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +15,14 @@ import yaml
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.evaluation.stated_rules import rules_in_force
+from cudal1_ray.learning import train_tokenizer
 from cudal1_ray.problems import ProblemsConfig, load_corpus, load_problems
-from cudal1_ray.prompting import PromptBuilder, PromptingConfig
+from cudal1_ray.prompting import PromptBuilder, PromptingConfig, parse_answer, render_answer
 from cudal1_ray.prompting.related import related_kernels
 from cudal1_ray.serving import load_serving_config
-from cudal1_ray.serving.optimize.local import prompt_builder, related_as_trained
+from cudal1_ray.serving.openai.engine import GeneratedText
+from cudal1_ray.serving.optimize.deployments import RemoteTools
+from cudal1_ray.serving.optimize.local import encoder, prompt_builder, related_as_trained
 from cudal1_ray.training.run_folder import RunFolder
 from tests.policy_folder import make_policy_folder
 
@@ -78,3 +83,22 @@ def test_related_kernels_when_the_policy_is_in_no_run_are_those_of_the_known_run
     with pytest.raises(UserError, match="prompting.related_from=.*optimize.known_run=RUN"):
         related_as_trained(load_serving_config(overrides))
     assert related_as_trained(load_serving_config([f"policy={policy}"])) is None
+
+
+def test_answer_when_the_template_opens_a_thought_that_never_ends_is_none_as_in_training(tmp_path, monkeypatch):
+    tokenizer = train_tokenizer([PROBLEMS[0].source] * 3, vocab_size=512)
+    tokenizer.chat_template = "{{ messages[0].content }}assistant:<think>\n"
+    tokenizer.save_pretrained(tmp_path)
+    draft = render_answer("a", "b", load_corpus()[0].code)
+    texts = [draft, f"{draft}</think>{draft}"]
+
+    async def write(prompt, n, temperature, seed):
+        return [GeneratedText(text, 7) for text in texts]
+
+    endpoint = SimpleNamespace(write=SimpleNamespace(remote=write))
+    monkeypatch.setattr("ray.serve.get_deployment_handle", lambda name, app_name: endpoint)
+    config = SimpleNamespace(policy=SimpleNamespace(chat=True, chat_template_kwargs={}))
+    tools = RemoteTools("app", None, *encoder(config, str(tmp_path)))
+    answers = asyncio.run(tools.write("go", 2, 1.0, 0))
+    assert [parse_answer(answer.text).code is None for answer in answers] == [True, False]
+    assert [answer.tokens for answer in answers] == [7, 7]
