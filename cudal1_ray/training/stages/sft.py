@@ -21,6 +21,8 @@ from cudal1_ray.wording import counted
 STAGE = "sft"
 # Problems that are generated for one pair before the token budgets count as too small for any.
 GENERATED_DRAWS = 50
+# After "<think>" and a line break: the empty thought of models that can do without one.
+ENDED_THOUGHT = "\n</think>\n\n"
 
 
 def run_sft(session: Session) -> None:
@@ -172,7 +174,7 @@ def _note_origin_of(session: Session, recorded: list[CorpusEntry]) -> None:
 
 def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
     """Return the entries whose prompt and answer fit the token budgets; a note gives the number of the others."""
-    prompting, tokenizer = session.config.prompting, session.crew.tokenizer
+    prompting = session.config.prompting
     too_long: set[str] = set()
     for problem in {entry.problem_id: session.problems[entry.problem_id] for entry in entries}.values():
         try:
@@ -183,7 +185,7 @@ def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
     fitting = [
         entry
         for entry in prompted
-        if len(encode_completion(tokenizer, answer_of(entry, prompting))) <= prompting.max_completion_tokens
+        if len(_completion(session, answer_of(entry, prompting))) <= prompting.max_completion_tokens
     ]
     if len(fitting) < len(entries):
         answers = counted(len(prompted) - len(fitting), "answer")
@@ -224,8 +226,15 @@ def _epoch_sequences(
 def _sequence(session: Session, pair: SftPair) -> TrainingSequence:
     return TrainingSequence(
         prompt_token_ids=session.crew.encode_prompt(pair.prompt.text),
-        completion_token_ids=encode_completion(session.crew.tokenizer, pair.answer),
+        completion_token_ids=_completion(session, pair.answer),
     )
+
+
+def _completion(session: Session, answer: str) -> tuple[int, ...]:
+    """Return the token ids of an answer as it follows a prompt: after the end of the thought that a chat template
+    opens there, without which the answer would be read as a part of it.
+    """
+    return encode_completion(session.crew.tokenizer, (ENDED_THOUGHT if session.crew.thought_prefix else "") + answer)
 
 
 def _generated_pair(session: Session, identity: str, rng: np.random.Generator) -> SftPair:
@@ -234,14 +243,14 @@ def _generated_pair(session: Session, identity: str, rng: np.random.Generator) -
     Raises:
         UserError: none of several fits.
     """
-    prompting, tokenizer = session.config.prompting, session.crew.tokenizer
+    prompting = session.config.prompting
     for _ in range(GENERATED_DRAWS):
         problem, entry = generate(rng, identity)
         try:
             (pair,) = one_shot_pairs([problem], [entry], {entry.entry_id: 1.0}, session.prompts)
         except PromptTooLong:
             continue
-        if len(encode_completion(tokenizer, pair.answer)) <= prompting.max_completion_tokens:
+        if len(_completion(session, pair.answer)) <= prompting.max_completion_tokens:
             return pair
     raise UserError(
         f"sft.generated_problems: none of {GENERATED_DRAWS} problems fits "

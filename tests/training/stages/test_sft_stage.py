@@ -9,6 +9,7 @@ import pytest
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.problems import load_corpus
+from cudal1_ray.prompting import parse_answer
 from cudal1_ray.training.stages import sft
 from tests.training.scripted_run import PATIENCE_S, Learner, open_session
 
@@ -83,6 +84,16 @@ def test_generated_pair_when_its_answer_is_too_long_is_drawn_again(tmp_path):
     session = generating_session(tmp_path, 8, "prompting.max_completion_tokens=2500")
     sequences = sft._epoch_sequences(session, [], {}, 1)
     assert len(sequences) == 8 and max(len(sequence.completion_token_ids) for sequence in sequences) <= 2500
+
+
+@pytest.mark.parametrize("opened", ["", "<think>"])
+def test_answer_when_the_chat_template_opens_a_thought_is_learnt_so_that_a_sample_like_it_is_read(tmp_path, opened):
+    session = generating_session(tmp_path, 1)
+    session.crew.thought_prefix = opened
+    (sequence,) = sft._epoch_sequences(session, [], {}, 1)
+    sampled = "".join(map(chr, sequence.completion_token_ids[:-1]))
+    answer = parse_answer(opened + sampled)  # as the sampler reads completions
+    assert answer.code is not None and not answer.error
 
 
 def corpus_of(session, count: int):
