@@ -174,7 +174,9 @@ class EndpointClient:
             choice = answer["choices"][0]
             text = choice["message"]["content"] or ""
             tokens = int((answer.get("usage") or {}).get("completion_tokens") or rough_tokens(text))
-            return WrittenText(str(text), tokens, str(choice.get("finish_reason") or "stop"))
+            # Half of a surrogate pair, which JSON can hold and no file and no request: "?".
+            text = str(text).encode("utf-8", "replace").decode()
+            return WrittenText(text, tokens, str(choice.get("finish_reason") or "stop"))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise self._error(f"not an OpenAI completion: {response.text[:200]}") from None
 

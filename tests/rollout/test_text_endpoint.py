@@ -70,6 +70,12 @@ def test_tokens_when_the_server_counts_none_are_estimated():
     assert requests[0]["authorization"] is None
 
 
+def test_answer_when_it_holds_half_a_character_can_be_written_to_a_file(tmp_path):
+    with chat_server(lambda handler, _: handler.reply(200, answer("fast \ud83d kernel \U0001f680"))) as (url, _):
+        text = complete(url).text
+    assert text == "fast ? kernel \U0001f680" and (tmp_path / "answer").write_text(text)
+
+
 def test_server_when_overloaded_is_asked_again():
     with chat_server(refusing(429, "slow down", 2, {"Retry-After": "0.01"})) as (url, requests):
         assert complete(url).text == "fine"
