@@ -63,6 +63,7 @@ def train(config: Config, command: str = "") -> int:
 
 def _train(config: Config, problems: list[Problem], stopper: Stopper, command: str) -> int:
     """Train the run, whose folder no other command trains now; see `train`."""
+    _check_stages(config)
     run = RunFolder.open(config)
     run.record_problems(problems)
     stages = stages_of(config)
@@ -83,6 +84,21 @@ def _train(config: Config, problems: list[Problem], stopper: Stopper, command: s
             return 1
     present(run.path, console)
     return 0
+
+
+def _check_stages(config: Config) -> None:
+    """Raise UserError where a stage is asked for that the run has passed without: it would begin with the policy of a
+    later one and replace its checkpoints.
+    """
+    run = RunFolder.of(config)
+    if (latest := CheckpointStore(run.checkpoints, config.checkpoint.keep).latest()) is None:
+        return
+    passed, done = STAGES[: STAGES.index(latest.stage)], read_state(latest).stages_done
+    if missing := next((stage for stage in stages_of(config) if stage in passed and stage not in done), ""):
+        raise UserError(
+            f"stage={config.stage}: {run.path} began its {latest.stage} stage without {missing}; give a run with "
+            f"{missing} another name=..."
+        )
 
 
 def _run_stages(

@@ -10,6 +10,7 @@ import pytest
 
 from cudal1_ray.actors.exemplars import ExemplarActor
 from cudal1_ray.config import load_config
+from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import Machine
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import insert_measured
@@ -18,6 +19,8 @@ from cudal1_ray.problems import load_problems
 from cudal1_ray.training.preparation import prepare_run
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import EvaluatedSample, Plan
+from cudal1_ray.training.stopping import Stopper
+from cudal1_ray.training.train import _train
 from tests.training.scripted_run import (
     GROUP,
     PROBLEMS,
@@ -200,6 +203,20 @@ def test_looks_when_written_after_the_last_checkpoint_are_taken_again(tmp_path):
     JsonLines(first.run.assessments_during).keep(rows)
     second = open_session(tmp_path, *overrides)
     assert [row["step"] for row in JsonLines(second.run.assessments_during)] == [1, 2]
+
+
+@pytest.mark.parametrize("stage", ["sft", "all"])
+def test_stage_when_the_run_began_a_later_one_without_it_is_refused_and_changes_nothing(tmp_path, monkeypatch, stage):
+    first = open_session(tmp_path)
+    first.crew.learner.stop_at = 2
+    with pytest.raises(Stopped):
+        run_stage(first)
+    monkeypatch.setattr("cudal1_ray.training.train._run_stages", lambda *_: pytest.fail("it would be trained"))
+    before = (first.run.path / "config.yaml").read_text()
+    monkeypatch.setattr(first.config, "stage", stage)
+    with pytest.raises(UserError, match=f"stage={stage}: .*run began its contrastive stage without sft"):
+        _train(first.config, [], Stopper(None), "")
+    assert (first.run.path / "config.yaml").read_text() == before
 
 
 def test_run_when_finished_can_be_prolonged(tmp_path):
