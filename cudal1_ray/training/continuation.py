@@ -148,7 +148,8 @@ def begin_anew(run: Path, changed: list[Change]) -> None:
     """
     keys = [change.key for change in changed]
     names = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
-    names += ["assessments_during.jsonl", "reviews.jsonl", "hack_cases.parquet", "tb", "report"]
+    names += ["assessments_during.jsonl", "assessments_asked.jsonl", "reviews.jsonl", "hack_cases.parquet"]
+    names += ["tb", "report"]
     names += [path.name for path in run.glob("exemplars.*")]
     if any(key == "seed" or key.startswith(("policy.", "problems.", "init_from")) for key in keys):
         names += ["policy", "policy.json"]

@@ -123,7 +123,8 @@ def test_setting_when_corrected_before_a_finished_step_is_taken(tmp_path):
     run.exemplars.mkdir()
     run.metrics.write_text("")
     run.verdicts.write_text("")
-    left = [run.path / name for name in ("assessments_during.jsonl", "reviews.jsonl", "hack_cases.parquet")]
+    names = ("assessments_during.jsonl", "assessments_asked.jsonl", "reviews.jsonl", "hack_cases.parquet")
+    left = [run.path / name for name in names]
     for path in left:
         path.write_text("")
     RunFolder.open(load_config([*base, "contrastive.group_size=5"]))
