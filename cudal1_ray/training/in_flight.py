@@ -71,10 +71,10 @@ class InFlight:
     def forget(self, label: str) -> None:
         self._path(label).unlink(missing_ok=True)
 
-    def keep(self, labels: Collection[str]) -> None:
-        """Forget the completions of all other labels."""
+    def keep(self, labels: Collection[str], among: str = "") -> None:
+        """Forget the completions of all other labels, or of those alone that begin with `among`."""
         paths = {self._path(label) for label in labels}
-        for path in self._folder.glob("*") if self._folder.is_dir() else ():
+        for path in self._folder.glob(f"{among}*") if self._folder.is_dir() else ():
             if path not in paths:
                 path.unlink(missing_ok=True)
 

@@ -150,12 +150,14 @@ class Pipeline:
         return self._first_version + step - 1
 
     def _resume(self) -> None:
-        """Keep what an interrupted run had of the steps to come, without what later policies than this one made."""
+        """Keep what an interrupted run had of the steps to come, without what later policies than this one made, and
+        what no checkpoint has of the steps before.
+        """
         in_flight, session = self._session.batches.in_flight, self._session
-        ahead = range(self._done + 1, min(self._done + self._stage.staleness + 1, self._until) + 1)
-        labels = [label for step in ahead for label in self._labels(step)]
-        in_flight.keep(labels)
-        for label in labels:
+        last = min(self._done + self._stage.staleness + 1, self._until)
+        unsaved = range(session.steps_saved(self._stage.name) + 1, last + 1)
+        in_flight.keep([label for step in unsaved for label in self._labels(step)])
+        for label in (label for step in range(self._done + 1, last + 1) for label in self._labels(step)):
             in_flight.step(label).drop_newer(session.state.policy_version)
 
     def _label(self, step: int, round_number: int = 0) -> str:

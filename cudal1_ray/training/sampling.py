@@ -245,7 +245,7 @@ class Sampler:
             label: names this call; completions of an interrupted call with the same label are used again, where it
                 asked for as many of the same prompts at the same temperature.
         """
-        self.in_flight.keep([label])
+        self.in_flight.keep([label], among=label.partition("/")[0])  # not of the steps since the last checkpoint
         collector = self.collector(scope)
         batch = self.begin(Plan(label, tuple(prompts), n, sampling), problems, collector)
         while not batch.evaluated:

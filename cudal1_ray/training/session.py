@@ -307,6 +307,11 @@ class Session:
         if place[0] and place not in (self._saved, self._restored):
             self.checkpoint()
 
+    def steps_saved(self, stage: str) -> int:
+        """Return the steps of a stage that the last checkpoint has."""
+        saved_stage, step = self._saved or self._restored or ("", 0)
+        return step if saved_stage == stage else 0
+
     def steps_done(self, stage: str) -> int:
         """Return the steps of a stage that the checkpoint which the run continues from already has."""
         return self.state.step if self.state.stage == stage and not self.state.stage_finished else 0

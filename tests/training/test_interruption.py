@@ -16,9 +16,11 @@ from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import insert_measured
 from cudal1_ray.files import JsonLines
 from cudal1_ray.problems import load_problems
+from cudal1_ray.training.pipeline import Pipeline
 from cudal1_ray.training.preparation import prepare_run
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.sampling import EvaluatedSample, Plan
+from cudal1_ray.training.stages.contrastive import contrastive_stage
 from cudal1_ray.training.stopping import Stopper
 from cudal1_ray.training.train import _train
 from tests.training.scripted_run import (
@@ -124,6 +126,22 @@ def test_completions_when_written_after_the_last_checkpoint_are_asked_for_again(
     assert tally["3"] == 0 and tally["4"] == PROBLEMS * GROUP
     assert not set(first.crew.evaluations.evaluated) & set(second.crew.evaluations.evaluated)
     assert second.crew.learner.taken == [(version, {version}) for version in (2, 3, 4)]
+
+
+def test_completions_when_the_policy_was_looked_at_since_the_last_checkpoint_are_used_again(tmp_path):
+    overrides = ["checkpoint.every_steps=10"]
+    first = open_session(tmp_path, *overrides)
+    Pipeline(first, stage := contrastive_stage(first, 0)).run(0, 1)
+    prompts, label = [first.prompt(first.train_problems[0].problem_id)], "assessment/1"
+    first.batches.sample(prompts, first.problems, 1, first.sampling(1.0, label), "assessment", label)
+    first.crew.learner.stop_at = 2
+    with pytest.raises(Stopped):
+        Pipeline(first, stage).run(1)
+    second = run_stage(open_session(tmp_path, *overrides))
+    tally = Counter(request_id.split("/")[1] for request_id in second.crew.rollouts.asked)
+    assert tally["1"] == 0 and tally["2"] == PROBLEMS * GROUP  # the policy of step 2 died with its learner
+    assert [row["step"] for row in rows_of(second)] == list(range(1, STEPS + 1))
+    assert not list(second.run.in_flight.glob("*"))
 
 
 @pytest.mark.parametrize("every_steps", [2, 10], ids=["after_a_checkpoint", "before_the_first"])
