@@ -72,12 +72,11 @@ def pack(folder: Path, out: Path, limit_mib: float, split_mib: float | None = No
     Raises:
         UserError: there is no run, or what it needs does not fit.
     """
-    if not 0 < limit_mib < math.inf:
-        raise UserError(f"--limit-mib {limit_mib:g}: must be above 0")
+    for name, mib in (("limit", limit_mib), ("split", split_mib)):
+        if mib is not None and not 2 * HEADER_BYTES < mib * MIB < math.inf:
+            raise UserError(f"--{name}-mib {mib:g}: must be a number above {2 * HEADER_BYTES / MIB:g}")
     run, limit = RunFolder(folder), int(limit_mib * MIB)
     read_settings(folder)
-    if split_mib is not None and not 2 * HEADER_BYTES < split_mib * MIB < math.inf:
-        raise UserError(f"--split-mib {split_mib:g}: must be above {2 * HEADER_BYTES / MIB:g}")
     piece = limit if split_mib is None else int(split_mib * MIB)
     for _ in range(ATTEMPTS):
         try:

@@ -153,6 +153,13 @@ def test_run_when_packed_as_the_current_folder_keeps_its_name(run, tmp_path, mon
     assert unpack([run.path / "run.pack"]) == Path("runs/run")
 
 
+@pytest.mark.parametrize("limit", [0, 1000, HEADER_BYTES, 2 * HEADER_BYTES])
+def test_limit_when_it_holds_no_more_than_headers_is_refused_and_nothing_is_written(run, tmp_path, limit):
+    with pytest.raises(UserError, match="--limit-mib .*: must be a number above 0.0078"):
+        pack(run.path, tmp_path / "tiny.pack", limit_mib=limit / MIB)
+    assert not (tmp_path / "tiny.pack").exists()
+
+
 def test_pack_commands_when_run_print_what_they_did_and_what_is_wrong(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["pack", str(run.path), "--limit-mib", "0.5"]) == 0
