@@ -155,8 +155,8 @@ def _problem_id(row: dict[str, Any], origin: str) -> str:
     column = next((name for name in _PROBLEM_COLUMNS if row.get(name) is not None), None)
     if column is None:
         raise UserError(f"{origin}: no problem; give a problem id, or a number beside a level")
-    if isinstance(row[column], str) and not row[column].isdigit():
-        return str(row[column])
+    if isinstance(row[column], str) and (column == "problem" or not row[column].isdecimal()):
+        return str(row[column])  # "12" is the id of a problem file 12.py
     level = None if row.get("level") is None else whole_number_of(row, "level", origin)
     return kernelbench_id(level, whole_number_of(row, column, origin))
 

@@ -86,6 +86,14 @@ def test_corpus_table_when_it_has_speedups_of_several_devices_is_read_as_each_me
     assert third.as_measured_on("A") == third.as_measured_on("C") == third
 
 
+def test_corpus_table_when_a_problem_id_is_made_of_digits_keeps_it_and_numbers_are_kernelbenchs(tmp_path):
+    columns = {"problem": ["12", "007"], "level": [None, 1], "code": [CODE] * 2}
+    assert [entry.problem_id for entry in read_corpus(table(tmp_path / "t.parquet", **columns))] == ["12", "007"]
+    columns = {"problem_id": ["12", "7"], "level": [None, 1], "code": [CODE] * 2}
+    entries = read_corpus(table(tmp_path / "n.parquet", **columns))
+    assert [entry.problem_id for entry in entries] == ["kernelbench-p012", "kernelbench-l1-p007"]
+
+
 def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
     (entry,) = read_corpus(table(tmp_path / "t.parquet", problem=["assoc_order_1"], code=[CODE]))
     assert (entry.problem_id, entry.speedup) == ("assoc_order_1", 0.0)
