@@ -51,7 +51,8 @@ def read_corpus(source: str, key: str = "sft.corpus") -> list[CorpusEntry]:
     tables, files = _find(source, key)
     if files:
         return [_from_file(file) for file in files]
-    return [entry for table in tables for entry in _from_table(table)]
+    folder = Path(source).expanduser()
+    return [entry for table in tables for entry in _from_table(table, folder)]
 
 
 def sizes_measured_in(source: str, sizes: str) -> str:
@@ -124,14 +125,16 @@ def make_entry(
     )
 
 
-def _from_table(file: Path) -> list[CorpusEntry]:
+def _from_table(file: Path, folder: Path) -> list[CorpusEntry]:
     names, rows = column_names(file), read_rows(file)
     if "code" not in names or not set(_PROBLEM_COLUMNS) & set(names):
         raise UserError(
             f"{file}: has the columns {', '.join(names)}; needed are code, and problem (an id) or level and problem_id"
         )
     accepted = (numbered for numbered in enumerate(rows) if numbered[1].get("status") in (None, "accepted"))
-    return [_from_row(row, f"{file.stem}-{number}", f"{file}, row {number}") for number, row in accepted]
+    # Below a folder, tables of one name are common, and their candidates differ.
+    table = file.relative_to(folder).with_suffix("").as_posix() if folder in file.parents else file.stem
+    return [_from_row(row, f"{table}-{number}", f"{file}, row {number}") for number, row in accepted]
 
 
 def _from_row(row: dict[str, Any], name: str, origin: str) -> CorpusEntry:

@@ -94,6 +94,14 @@ def test_corpus_table_when_a_problem_id_is_made_of_digits_keeps_it_and_numbers_a
     assert [entry.problem_id for entry in entries] == ["kernelbench-p012", "kernelbench-l1-p007"]
 
 
+def test_corpus_tables_when_two_in_a_folder_have_one_name_give_their_candidates_different_ids(tmp_path):
+    for device, speedup in (("h100", 1.5), ("h200", 2.5)):
+        (tmp_path / device).mkdir()
+        table(tmp_path / device / "corpus.parquet", problem=["p"], code=[CODE], speedup=[speedup])
+    entries = {entry.entry_id: entry.speedup for entry in read_corpus(str(tmp_path))}
+    assert entries == {"p/h100/corpus-0": 1.5, "p/h200/corpus-0": 2.5}
+
+
 def test_corpus_table_when_it_has_problem_and_code_alone_is_read(tmp_path):
     (entry,) = read_corpus(table(tmp_path / "t.parquet", problem=["assoc_order_1"], code=[CODE]))
     assert (entry.problem_id, entry.speedup) == ("assoc_order_1", 0.0)
