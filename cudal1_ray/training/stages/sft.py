@@ -201,8 +201,12 @@ def _fitting(session: Session, entries: list[CorpusEntry]) -> list[CorpusEntry]:
 def _epoch_sequences(
     session: Session, entries: list[CorpusEntry], speedups: dict[str, float], epoch: int
 ) -> list[TrainingSequence]:
-    """Return the epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone."""
-    settings = session.config.sft
+    """Return the epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone.
+
+    Pairs whose answer is longer than the token budget are left out: a candidate's own answer fits, but one that
+    compares others may not, nor one of a drawn member.
+    """
+    settings, longest = session.config.sft, session.config.prompting.max_completion_tokens
     rng = np.random.default_rng((session.config.seed, epoch))
 
     pairs = build_sft_pairs(
@@ -220,7 +224,9 @@ def _epoch_sequences(
         member, candidates = members.draw(problem_id, rng)
         pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
     pairs += [_generated_pair(session, f"generated-{epoch}-{n}", rng) for n in range(settings.generated_problems)]
-    return group_by_length([_sequence(session, pair) for pair in pairs], settings.batch_sequences, rng)
+    sequences = [_sequence(session, pair) for pair in pairs]
+    sequences = [sequence for sequence in sequences if len(sequence.completion_token_ids) <= longest]
+    return group_by_length(sequences, settings.batch_sequences, rng)
 
 
 def _sequence(session: Session, pair: SftPair) -> TrainingSequence:

@@ -9,7 +9,7 @@ import pytest
 from cudal1_ray.errors import UserError
 from cudal1_ray.learning import TrainingSequence
 from cudal1_ray.problems import load_corpus
-from cudal1_ray.prompting import parse_answer
+from cudal1_ray.prompting import answer_of, parse_answer
 from cudal1_ray.training.stages import sft
 from tests.training.scripted_run import PATIENCE_S, Learner, open_session
 
@@ -101,6 +101,22 @@ def corpus_of(session, count: int):
     ids = [problem.problem_id for problem in session.train_problems[:count]]
     entries = [next(entry for entry in load_corpus() if entry.problem_id == problem_id) for problem_id in ids]
     return entries, {entry.entry_id: 1.5 for entry in entries}
+
+
+def test_epoch_when_an_answer_that_compares_is_longer_than_the_budget_goes_without_that_pair(tmp_path):
+    session = generating_session(tmp_path, 0, "sft.contrastive_per_candidate=2", "sft.drawn_members=0")
+    ids = [problem.problem_id for problem in session.train_problems[:4]]
+    entries = [entry for entry in load_corpus() if entry.problem_id in ids and entry.expected == "accepted"]
+    speedups = {entry.entry_id: 1.0 + number / 10 for number, entry in enumerate(entries)}
+    answers = [answer_of(entry, session.config.prompting) for entry in entries]
+    every = sft._epoch_sequences(session, entries, speedups, 1)
+    session.config.prompting.max_completion_tokens = longest = max(map(len, answers)) + 1  # with the end token
+    fitting = sft._epoch_sequences(session, entries, speedups, 1)
+    lengths = [len(sequence.completion_token_ids) for sequence in every]
+    assert max(lengths) > longest
+    assert sorted(len(sequence.completion_token_ids) for sequence in fitting) == sorted(
+        length for length in lengths if length <= longest
+    )
 
 
 def test_rehearsed_pairs_when_a_step_asks_are_of_the_corpus_and_generated_as_in_stage_1(tmp_path, monkeypatch):
