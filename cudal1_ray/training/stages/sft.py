@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 
@@ -203,8 +204,8 @@ def _epoch_sequences(
 ) -> list[TrainingSequence]:
     """Return the epoch's pairs as token sequences; its exemplars and order are drawn from (seed, epoch) alone.
 
-    Pairs whose answer is longer than the token budget are left out: a candidate's own answer fits, but one that
-    compares others may not, nor one of a drawn member.
+    Pairs beyond a token budget are left out: a candidate's own answer fits, but one that compares others may not, nor
+    may the prompt and the answer of a drawn member.
     """
     settings, longest = session.config.sft, session.config.prompting.max_completion_tokens
     rng = np.random.default_rng((session.config.seed, epoch))
@@ -222,7 +223,8 @@ def _epoch_sequences(
     members = MemberDraw(session.train_problems, entries, session.held_out_problems)
     for problem_id in members.problem_ids * settings.drawn_members:
         member, candidates = members.draw(problem_id, rng)
-        pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
+        with suppress(PromptTooLong):  # the problem that it is made of fits
+            pairs += one_shot_pairs([member], candidates, speedups, session.prompts)
     pairs += [_generated_pair(session, f"generated-{epoch}-{n}", rng) for n in range(settings.generated_problems)]
     sequences = [_sequence(session, pair) for pair in pairs]
     sequences = [sequence for sequence in sequences if len(sequence.completion_token_ids) <= longest]

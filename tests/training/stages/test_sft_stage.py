@@ -119,6 +119,16 @@ def test_epoch_when_an_answer_that_compares_is_longer_than_the_budget_goes_witho
     )
 
 
+def test_epoch_when_a_drawn_member_is_longer_than_the_prompt_budget_goes_without_it(tmp_path):
+    session = generating_session(tmp_path / "all", 0)
+    longest = max(session.crew.count_tokens(session.prompts.one_shot(p).text) for p in session.train_problems)
+    overrides = [f"prompting.max_prompt_tokens={longest}", "sft.drawn_members=4", "sft.contrastive_per_candidate=0"]
+    session = generating_session(tmp_path, 0, *overrides)
+    entries = [entry for entry in load_corpus() if entry.expected == "accepted"]
+    sequences = sft._epoch_sequences(session, entries, {entry.entry_id: 1.5 for entry in entries}, 1)
+    assert len(sequences) > len(entries)
+
+
 def test_rehearsed_pairs_when_a_step_asks_are_of_the_corpus_and_generated_as_in_stage_1(tmp_path, monkeypatch):
     session = generating_session(tmp_path, 6, "sft.epochs=2")
     entries, speedups = corpus_of(session, 2)
