@@ -9,6 +9,8 @@ from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
 from cudal1_ray.evaluation.inside.dressing import dress
 from tests.measured_once import MEASURED_ONCE
 
+pytestmark = pytest.mark.usefixtures("warm_server")
+
 
 @pytest.fixture
 def switches():

@@ -87,28 +87,31 @@ def test_first_call_gets_the_longer_limit_only_when_code_may_compile_in_it(evalu
         assert f"no end of forward within {limit_s} s" in verdict.detail
 
 
-def impatient_config():
+@pytest.fixture(scope="module")
+def impatient():
+    """Yield an evaluator that waits long for compilers, and briefly for everything else."""
     config = quick_config()
     limits = config.limits
     limits.load_timeout_s, limits.plain_load_timeout_s, limits.first_call_timeout_s = 300.0, 1.0, 2.0
-    return config
+    with Evaluator(config) as evaluator:
+        yield evaluator
 
 
 @pytest.mark.parametrize("head", ["", "# triton\n", "from torch.utils import cpp_extension\n"])
-def test_import_when_it_never_ends_and_no_compiler_works_is_stopped_early(head):
-    with Evaluator(impatient_config()) as evaluator:
-        verdict = evaluator.evaluate(problem("chain"), f"{head}import time\n{HONEST}\ntime.sleep(600)\n")
-        limit = re.search(r"within ([\d.]+) s", verdict.detail)  # ten times what the reference needed, if that is more
-        assert verdict.reasons == ("timeout",) and limit and float(limit[1]) < 300.0, verdict
-        assert not evaluator._problems._sessions
+def test_import_when_it_never_ends_and_no_compiler_works_is_stopped_early(impatient, head):
+    unopened = Problem("test/endless", f"{problem('chain').source}\n# never opened\n", "endless")
+    held = len(impatient._problems._sessions)
+    verdict = impatient.evaluate(unopened, f"{head}import time\n{HONEST}\ntime.sleep(600)\n")
+    limit = re.search(r"within ([\d.]+) s", verdict.detail)  # ten times what the reference needed, if that is more
+    assert verdict.reasons == ("timeout",) and limit and float(limit[1]) < 300.0, verdict
+    assert len(impatient._problems._sessions) == held
 
 
-def test_import_when_a_child_process_works_for_it_has_the_whole_limit():
+def test_import_when_a_child_process_works_for_it_has_the_whole_limit(impatient, monkeypatch):
     works = f"import subprocess\n{HONEST}\nsubprocess.run(['sleep', '2'])\n"
-    with Evaluator(impatient_config()) as evaluator:
-        evaluator.config.check.static_gate = False  # which allows no such import
-        verdict = evaluator.evaluate(problem("chain"), works)
-        assert verdict.accepted, verdict
+    monkeypatch.setattr(impatient.config.check, "static_gate", False)  # which allows no such import
+    verdict = impatient.evaluate(problem("chain"), works)
+    assert verdict.accepted, verdict
 
 
 def test_evaluation_when_the_fork_server_was_killed_before_starts_another(evaluator):

@@ -20,7 +20,7 @@ from cudal1_ray.evaluation.sharing.turns import Turns
 from cudal1_ray.problems import parse_problem
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server():
     server = ForkServer(quick_config())
     yield server
