@@ -27,11 +27,21 @@ ENDED_THOUGHT = "\n</think>\n\n"
 
 
 def run_sft(session: Session) -> None:
-    """Validate the corpus, then run the epochs that the checkpoint does not have yet."""
+    """Validate the corpus, then run the epochs that the checkpoint does not have yet.
+
+    Raises:
+        UserError: as `validate_corpus` does, and when the settings leave an epoch without pairs.
+    """
     settings, done = session.config.sft, session.steps_done(STAGE)
     entries, speedups = validate_corpus(session)
     session.progress.stage(STAGE, settings.epochs, done)
     sequences = _epoch_sequences(session, entries, speedups, done + 1)
+    if not sequences:
+        raise UserError(
+            f"sft: {counted(len(entries), 'candidate')} give no pair to learn from; set sft.one_shot_per_candidate or "
+            "sft.generated_problems to a number above 0, or raise "
+            f"prompting.max_completion_tokens={session.config.prompting.max_completion_tokens}"
+        )
     steps = settings.epochs * -(-len(sequences) // settings.batch_sequences)
     session.crew.learner.start_stage(
         settings.learning_rate, steps, settings.warmup_steps, resumed=done > 0, schedule=settings.schedule

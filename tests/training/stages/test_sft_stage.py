@@ -119,6 +119,14 @@ def test_epoch_when_an_answer_that_compares_is_longer_than_the_budget_goes_witho
     )
 
 
+def test_stage_when_the_settings_leave_no_pair_is_refused_before_the_learner_is_asked(tmp_path, monkeypatch):
+    session = generating_session(tmp_path, 0, "sft.one_shot_per_candidate=0", "sft.drawn_members=0")
+    entries, speedups = corpus_of(session, 2)  # one of each problem: there is nothing to compare
+    monkeypatch.setattr(sft, "validate_corpus", lambda session: (entries, speedups))
+    with pytest.raises(UserError, match="2 candidates give no pair to learn from; set sft.one_shot_per_candidate or"):
+        sft.run_sft(session)
+
+
 def test_epoch_when_a_drawn_member_is_longer_than_the_prompt_budget_goes_without_it(tmp_path):
     session = generating_session(tmp_path / "all", 0)
     longest = max(session.crew.count_tokens(session.prompts.one_shot(p).text) for p in session.train_problems)
