@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.files import JsonLines
+from cudal1_ray.files import JsonLines, settle_folder
 from cudal1_ray.learning.config import SHAPE
 
 # Key -> the stage that it prolongs.
@@ -146,6 +146,7 @@ def begin_anew(run: Path, changed: list[Change]) -> None:
     The prepared policy stays where no key that makes it has changed: it may have taken minutes. So do verdicts, and an
     adapter, which may have come with an unpacked run.
     """
+    settle_folder(run / "exemplars")  # else those that a killed rewind left aside would come back
     keys = [change.key for change in changed]
     names = ["metrics.jsonl", "assessments.jsonl", "selections.jsonl", "exemplars", "rollouts", "assessed"]
     names += ["assessments_during.jsonl", "assessments_asked.jsonl", "reviews.jsonl", "hack_cases.parquet"]

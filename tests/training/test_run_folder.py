@@ -15,7 +15,7 @@ import yaml
 from cudal1_ray.cli import main
 from cudal1_ray.config import load_config, to_yaml
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import JsonLines, write_atomically
+from cudal1_ray.files import JsonLines, settle_folder, write_atomically
 from cudal1_ray.training.packing import parts_of
 from cudal1_ray.training.run_folder import RunFolder
 
@@ -135,6 +135,15 @@ def test_setting_when_corrected_before_a_finished_step_is_taken(tmp_path):
     RunFolder.open(load_config([*base, "contrastive.group_size=5", "policy.layers=2"]))
     assert not run.policy.exists()
     assert yaml.safe_load((run.path / "config.yaml").read_text())["policy"]["layers"] == 2
+
+
+def test_exemplars_when_a_killed_rewind_left_them_aside_do_not_come_back_after_settings_changed(tmp_path):
+    base = [f"runs_dir={tmp_path}", "name=r"]
+    run = RunFolder.open(load_config(base))
+    (run.path / ".exemplars.replaced").mkdir()
+    RunFolder.open(load_config([*base, "contrastive.group_size=5"]))
+    settle_folder(run.exemplars)  # as a run does that is prepared
+    assert not run.exemplars.exists()
 
 
 def test_run_when_its_length_was_no_number_is_refused(tmp_path):
