@@ -174,7 +174,7 @@ class EndpointClient:
             choice = answer["choices"][0]
             text = choice["message"]["content"] or ""
             tokens = int((answer.get("usage") or {}).get("completion_tokens") or rough_tokens(text))
-            # Half of a surrogate pair, which JSON can hold and no file and no request: "?".
+            # JSON can hold half of a surrogate pair, files and requests cannot: it becomes "?".
             text = str(text).encode("utf-8", "replace").decode()
             return WrittenText(text, tokens, str(choice.get("finish_reason") or "stop"))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):

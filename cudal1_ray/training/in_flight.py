@@ -72,7 +72,7 @@ class InFlight:
         self._path(label).unlink(missing_ok=True)
 
     def keep(self, labels: Collection[str], among: str = "") -> None:
-        """Forget the completions of all other labels, or of those alone that begin with `among`."""
+        """Forget the completions of all other labels that begin with `among`."""
         paths = {self._path(label) for label in labels}
         for path in self._folder.glob(f"{among}*") if self._folder.is_dir() else ():
             if path not in paths:

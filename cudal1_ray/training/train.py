@@ -87,8 +87,8 @@ def _train(config: Config, problems: list[Problem], stopper: Stopper, command: s
 
 
 def _check_stages(config: Config) -> None:
-    """Raise UserError where a stage is asked for that the run has passed without: it would begin with the policy of a
-    later one and replace its checkpoints.
+    """Raise UserError where a stage is asked for that the run has left out before a later one: it would begin with the
+    policy of the later one and replace its checkpoints.
     """
     run = RunFolder.of(config)
     if (latest := CheckpointStore(run.checkpoints, config.checkpoint.keep).latest()) is None:
