@@ -225,7 +225,8 @@ def _ordered_pairs(draws: list[list[torch.Tensor]]) -> list[tuple[int, int]]:
     """Return pairs of the numbers of tensors of which the first never exceeds the second, as lower and upper bounds."""
 
     def comparable(tensor: torch.Tensor) -> bool:
-        return not (tensor.dtype is torch.bool or tensor.is_complex() or tensor.element_size() < 2 or is_mask(tensor))
+        plain = not (tensor.dtype is torch.bool or tensor.is_complex() or tensor.element_size() < 2)
+        return plain and tensor.numel() > 0 and not is_mask(tensor)
 
     return [
         (a, b)
