@@ -57,7 +57,7 @@ class CpuDevice:
 
     def __init__(self, threads: int) -> None:
         self._threads, self.device = threads, torch.device("cpu")
-        self._bases: dict[int, torch.Tensor] = {}  # offset in the pool -> the set's tensor that lies there
+        self._bases: dict[TensorSpec, torch.Tensor] = {}  # a set's tensors by their places in the pool
         torch.set_num_threads(threads)
 
     def inputs(self, region: Region, variant: Variant) -> list[torch.Tensor]:
@@ -117,9 +117,9 @@ class CpuDevice:
 
     def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
         """Return a dense set's tensor in place, as one row; for reading only."""
-        base = self._bases.get(spec.offset)
+        base = self._bases.get(spec)
         if base is None:
-            base = self._bases[spec.offset] = row_in_place(region, spec)
+            base = self._bases[spec] = row_in_place(region, spec)
         return base
 
     def _turned(self, region: Region, spec: TensorSpec, cut: int, lasting: bool) -> torch.Tensor:

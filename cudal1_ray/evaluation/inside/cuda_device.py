@@ -127,9 +127,9 @@ class CudaDevice(CpuDevice):
         return new
 
     def _base(self, region: Region, spec: TensorSpec) -> torch.Tensor:
-        base = self._bases.get(spec.offset)
+        base = self._bases.get(spec)
         if base is None:
-            base = self._bases[spec.offset] = self.upload(region, spec)
+            base = self._bases[spec] = self.upload(region, spec)
         return base
 
     def forget_inputs(self) -> None:

@@ -20,6 +20,12 @@ EMPTY = {
         "return torch.cat([x * bias, more])",
         "return torch.cat([bias * x * 1, more])",
     ),
+    "an empty tensor before others": pair(
+        "more, x",
+        "return [torch.randn(0, 16), torch.randn(32, 16)]",
+        "return torch.cat([x * 2, more])",
+        "return torch.cat([x + x, more])",
+    ),
 }
 
 
