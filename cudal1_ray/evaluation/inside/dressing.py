@@ -28,7 +28,7 @@ def _reduce_overhead(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         torch.compiler.cudagraph_mark_step_begin()
-        return map_tensors(compiled(*arguments), torch.clone)
+        return map_tensors(compiled(*arguments), torch.clone, typed=False)
 
     return call
 
@@ -62,7 +62,7 @@ class _CudaGraph:
             if isinstance(place, torch.Tensor):
                 place.copy_(argument)
         graph.replay()
-        return map_tensors(output, torch.clone)
+        return map_tensors(output, torch.clone, typed=False)
 
     def _capture(self, arguments: list[Any]) -> tuple[Any, list[Any], Any]:
         static = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -36,16 +37,27 @@ def tensors_in(value: Any) -> list[Any]:
     return []
 
 
-def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the same nesting with `function` of each tensor in its place."""
+def map_tensors(value: Any, function: Callable[[Any], Any], *, typed: bool = True) -> Any:
+    """Return the same nesting with `function` of each tensor in its place. Dictionaries keep a type of their own only
+    if `typed`: copying that takes microseconds, which a timed call cannot spare for its outputs.
+    """
     if _isinstance(value, _Tensor):
         return function(value)
     if _isinstance(value, (tuple, list)):
-        items = [map_tensors(item, function) for item in value]
+        items = [map_tensors(item, function, typed=typed) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if _isinstance(value, dict):
-        return {key: map_tensors(item, function) for key, item in value.items()}
+        entries = {key: map_tensors(item, function, typed=typed) for key, item in value.items()}
+        return _refilled(value, entries) if typed and _type(value) is not dict else entries
     return value
+
+
+def _refilled(value: Any, entries: dict[Any, Any]) -> Any:
+    """Return a copy of a dictionary, of its type, that holds other `entries` for its keys."""
+    result = copy.copy(value)
+    for key, item in entries.items():
+        result[key] = item
+    return result
 
 
 def aliased(outputs: list[Any]) -> bool:
@@ -81,7 +93,7 @@ def put_in_order(output: Any) -> Any:
     """Return the output with copies of tensors that lie otherwise: a view that is transposed, or leaves out elements,
     slows its readers. Channels may come last.
     """
-    return map_tensors(output, _put_in_order)
+    return map_tensors(output, _put_in_order, typed=False)
 
 
 def _put_in_order(tensor: torch.Tensor) -> torch.Tensor:
@@ -99,7 +111,7 @@ def with_outputs(changed: Callable[[Any], Any], call: Callable[..., Any]) -> Cal
 
 def copies(value: Any) -> Any:
     """Return the value with a copy of each plain tensor in it, and everything else as it is."""
-    return map_tensors(value, lambda tensor: _clone(tensor) if _type(tensor) in _PLAIN else tensor)
+    return map_tensors(value, lambda tensor: _clone(tensor) if _type(tensor) in _PLAIN else tensor, typed=False)
 
 
 def spoil(outputs: list[Any]) -> None:

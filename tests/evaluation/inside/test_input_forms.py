@@ -28,9 +28,40 @@ EMPTY = {
     ),
 }
 
+TYPED = {
+    "a dictionary with attributes": pair(
+        "batch",
+        "return [Batch(a=torch.randn(64, 48), b=torch.randn(64, 48))]",
+        "return batch.a * 2 + batch['b']",
+        "return batch.a + batch.a + batch['b']",
+        before="class Batch(dict):\n    __getattr__ = dict.__getitem__\n",
+    ),
+    "an ordered dictionary": pair(
+        "batch",
+        "return [OrderedDict(b=torch.randn(64, 48), a=torch.randn(48))]",
+        "batch.move_to_end('b')\nreturn torch.stack([row * 2 for row in reversed(batch.values())][:1])",
+        "return torch.stack([batch['b'] + batch['b']])",
+        before="from collections import OrderedDict\n",
+    ),
+    "a dictionary with defaults": pair(
+        "batch",
+        "return [defaultdict(int, a=torch.randn(64, 48))]",
+        "return batch['a'] * 2 + batch['b']",
+        "return batch['a'] + batch['a'] + batch['b']",
+        before="from collections import defaultdict\n",
+    ),
+}
+
 
 @pytest.mark.parametrize("kind", EMPTY)
 def test_inputs_when_some_are_empty_are_opened_and_candidates_accepted(evaluator, kind):
     source, honest = EMPTY[kind]
     verdict = evaluator.evaluate(Problem("empty", source, "empty"), honest)
+    assert verdict.accepted, verdict
+
+
+@pytest.mark.parametrize("kind", TYPED)
+def test_inputs_when_a_dictionary_has_a_type_of_its_own_keep_it(evaluator, kind):
+    source, honest = TYPED[kind]
+    verdict = evaluator.evaluate(Problem("typed", source, "typed"), honest)
     assert verdict.accepted, verdict
