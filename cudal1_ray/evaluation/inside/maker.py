@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cudal1_ray.evaluation.exchange import messages
-from cudal1_ray.evaluation.exchange.tensors import Row, special_form
+from cudal1_ray.evaluation.exchange.tensors import Row, plain_values, special_form
 from cudal1_ray.evaluation.inside import input_kinds
 from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
 from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments
@@ -76,7 +76,7 @@ class Maker(Contestant):
         self.open_device(request.device)
         self._coarse_products, self._alone = request.coarse_products, request.alone
         module = execute(request.source, self.scratch, "reference")
-        self._get_inputs = lambda: call_arguments(module.get_inputs(), module.Model.forward)
+        self._get_inputs = lambda: map_tensors(call_arguments(module.get_inputs(), module.Model.forward), _as_stored)
         self.device.seed(request.model_seed)
         positional, named = constructor_arguments(module.get_init_inputs())
         packed_init, init_tensors = pack_if_possible((positional, named))
@@ -385,6 +385,11 @@ def _require_plain(function: str, value: Any) -> None:
     """Raise TypeError where a problem's function gives a tensor that is not supported."""
     for form in filter(None, map(special_form, tensors_in(value))):
         raise TypeError(f"{function} gives {form}, which is not supported; let it give dense tensors")
+
+
+def _as_stored(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory holds its values: lazy conjugation and negation are carried out."""
+    return plain_values(tensor) if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 def _holds_numbers(value: Any) -> bool:

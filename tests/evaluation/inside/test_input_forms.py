@@ -52,6 +52,19 @@ TYPED = {
     ),
 }
 
+STORED = {
+    "conjugates": pair(
+        "x", "return [torch.randn(64, 48, dtype=torch.complex64).conj()]", "return x * 2", "return x + x"
+    ),
+    "negatives": pair("x", "return [torch._neg_view(torch.randn(64, 48))]", "return x * 2", "return x + x"),
+    "one list twice": pair(
+        "a, b",
+        "both = [torch.randn(64, 48)]\nreturn [both, both]",
+        "return a[0] * 2 + b[0]",
+        "return a[0] + a[0] + b[0]",
+    ),
+}
+
 
 @pytest.mark.parametrize("kind", EMPTY)
 def test_inputs_when_some_are_empty_are_opened_and_candidates_accepted(evaluator, kind):
@@ -64,4 +77,11 @@ def test_inputs_when_some_are_empty_are_opened_and_candidates_accepted(evaluator
 def test_inputs_when_a_dictionary_has_a_type_of_its_own_keep_it(evaluator, kind):
     source, honest = TYPED[kind]
     verdict = evaluator.evaluate(Problem("typed", source, "typed"), honest)
+    assert verdict.accepted, verdict
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_inputs_when_lazy_or_shared_are_those_of_the_reference(evaluator, kind):
+    source, honest = STORED[kind]
+    verdict = evaluator.evaluate(Problem("stored", source, "stored"), honest)
     assert verdict.accepted, verdict
