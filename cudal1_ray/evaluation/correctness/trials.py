@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import cmath
 import random
 import time
 from collections.abc import Sequence
@@ -158,10 +158,10 @@ def structure_difference(got: Any, expected: Any, place: str = "the output") -> 
 
 def _same_plain(got: str, expected: str) -> bool:
     try:
-        a, b = float(got), float(expected)
+        a, b = complex(got), complex(expected)
     except ValueError:
         return got == expected
-    return math.isclose(a, b, rel_tol=1e-5) or (math.isnan(a) and math.isnan(b))
+    return cmath.isclose(a, b, rel_tol=1e-5) or (cmath.isnan(a) and cmath.isnan(b))
 
 
 def _in_words(structure: Any) -> str:

@@ -81,6 +81,8 @@ def test_problem_when_its_tensors_cannot_be_compared_is_at_fault(evaluator, prob
         (["T", "T"], ["T", "T"], ""),
         ({"a": ["T"], "b": {"=": "1.0"}}, {"a": ["T"], "b": {"=": "1.000001"}}, ""),
         ({"=": "nan"}, {"=": "nan"}, ""),
+        ({"=": "(69.65399169921875+1j)"}, {"=": "(69.65399932861328+1j)"}, ""),
+        ({"=": "(69.6+1j)"}, {"=": "(69.6-1j)"}, "the output is (69.6+1j) instead of (69.6-1j)"),
         ({"=": "inf"}, {"=": "inf"}, ""),
         ({"=": "inf"}, {"=": "1.0"}, "the output is inf instead of 1.0"),
         ({"=": "1.0"}, {"=": "nan"}, "the output is 1.0 instead of nan"),
