@@ -23,6 +23,7 @@ from cudal1_ray.evaluation.exchange.placed_outputs import PlacedOutput, place_of
 from cudal1_ray.evaluation.exchange.server_messages import Failure, OwnFailure, operation
 from cudal1_ray.evaluation.exchange.tensors import (
     DTYPE_NAMES,
+    MOST_TENSORS,
     Region,
     Row,
     TensorSpec,
@@ -56,17 +57,14 @@ from cudal1_ray.evaluation.inside.places import (
 from cudal1_ray.evaluation.inside.state import load_state, weights_at_once
 from cudal1_ray.evaluation.sandbox.seccomp import install_no_process_filter
 
-_isinstance, _type, _len = isinstance, type, len
+_Tensor, _isinstance, _type, _len = torch.Tensor, isinstance, type, len
 _disable_gc, _collect = gc.disable, gc.collect
 _numel, _size, _dtype_of = torch.Tensor.numel, torch.Tensor.size, torch.Tensor.dtype.__get__
-_Tensor = torch.Tensor
-_operation = operation
 
 # Most bytes of the first timed output that is held until the process has been measured.
 _MOST_HELD = 256 << 20
 # Calls before those without a clock, whose code should be in the caches, as it is in a batch.
 _WARM_CALLS = 2
-
 
 MISSING_MODEL = Failure("the code defines no class ModelNew", "missing_model")
 
@@ -364,9 +362,11 @@ def _plain_parts(output: Any) -> tuple[Any, list[Any]]:
 
 def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
     """Return an output's nesting as JSON; tensors are numbered in order of appearance, in a dictionary by its keys."""
-    if depth > 8 or _len(tensors) > 1024:
+    if depth > 8:
         raise ValueError("the output is nested too deeply")
     if _isinstance(value, _Tensor):
+        if _len(tensors) == MOST_TENSORS:
+            raise ValueError(f"the output has more than {MOST_TENSORS} tensors")
         tensors.append(value)
         return "T"
     if _isinstance(value, (tuple, list)):
@@ -381,13 +381,13 @@ def structure_of(value: Any, tensors: list[Any], depth: int = 0) -> Any:
 def serve(contestant: Contestant) -> None:
     """Answer messages until the referee closes the channel, and then end the process."""
     channel = contestant.channel
-    names = (_operation(kind) for kind in messages.Request.__subclasses__())
+    names = (operation(kind) for kind in messages.Request.__subclasses__())
     operations = {name: getattr(contestant, name) for name in names if hasattr(contestant, name)}
     channel.send(id(channel))
     while True:
         try:
             request, fds = channel.receive_with_fds(64, messages.AnyRequest)
-            answer = operations[_operation(request)](request, fds)
+            answer = operations[operation(request)](request, fds)
         except ChannelClosed:
             os._exit(0)
         except _NotPlain as wrong:

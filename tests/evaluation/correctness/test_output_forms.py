@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from cudal1_ray.evaluation.correctness.trials import structure_difference
+from cudal1_ray.evaluation.exchange.tensors import MOST_TENSORS
+from cudal1_ray.evaluation.inside.harness import structure_of
 from cudal1_ray.problems import Problem, parse_problem
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -56,6 +59,13 @@ def test_output_when_one_of_a_list_has_another_length_is_named(evaluator):
 def test_output_when_its_length_follows_the_input_is_right(evaluator):
     ones = "[torch.ones(3)] * int((x[0] > 0).sum())"
     assert evaluator.evaluate(returning(ones), candidate(ones.replace("ones(3)", "ones(3) * 1.0"))).accepted
+
+
+def test_output_when_it_has_more_than_the_most_tensors_names_their_number():
+    tensors: list[torch.Tensor] = []
+    assert structure_of([torch.ones(1)] * MOST_TENSORS, tensors) == ["T"] * len(tensors)
+    with pytest.raises(ValueError, match="more than 2048 tensors"):
+        structure_of([torch.ones(1)] * (MOST_TENSORS + 1), [])
 
 
 @pytest.mark.parametrize(
