@@ -50,9 +50,7 @@ def write_trial(trial: ComputedTrial, row: Row, device: CpuDevice, input_picks: 
         row.put(dense)
         inputs.append(spec)
     native_tensors: list[Any] = []
-    exact_tensors: list[Any] = []
-    structure = structure_of(trial.native, native_tensors)
-    structure_of(trial.exact, exact_tensors)
+    structure, exact_tensors = structure_of(trial.native, native_tensors), compared_tensors(trial.exact)
     native = [
         replace(write_tensor(row, device, output, trial.picks), device=output.device.type) for output in native_tensors
     ]
@@ -64,6 +62,13 @@ def write_trial(trial: ComputedTrial, row: Row, device: CpuDevice, input_picks: 
         inputs, windows, structure, native, exact, [tuple(tensor.shape) for tensor in native_tensors],
         trial.coarse, trial.mutated, in_order(trial.native),
     )  # fmt: skip
+
+
+def compared_tensors(output: Any) -> list[Any]:
+    """Return an output's tensors in the order in which they are compared: those of a dictionary by its keys."""
+    tensors: list[Any] = []
+    structure_of(output, tensors)
+    return tensors
 
 
 def write_tensor(

@@ -15,7 +15,7 @@ import torch
 from cudal1_ray.evaluation.exchange import messages
 from cudal1_ray.evaluation.exchange.tensors import Row, plain_values, special_form
 from cudal1_ray.evaluation.inside import input_kinds
-from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, write_tensor, write_trial
+from cudal1_ray.evaluation.inside.computed_trials import ComputedTrial, compared_tensors, write_tensor, write_trial
 from cudal1_ray.evaluation.inside.constructing import call_arguments, constructor_arguments
 from cudal1_ray.evaluation.inside.drawing import Drawing, NotDrawable, record
 from cudal1_ray.evaluation.inside.equality import alike, bits, close, finite, same
@@ -342,7 +342,7 @@ class Maker(Contestant):
         self._calculates_coarsely = mode.any
         if not mode.any:
             return []
-        both = [tensors_in(coarse), tensors_in(exact)]
+        both = [compared_tensors(coarse), compared_tensors(exact)]
         if picks is not None:
             both = [[self.device.dense(tensor, picks) for tensor in side] for side in both]
         return errors(*both)

@@ -95,6 +95,14 @@ def test_convolution_when_the_device_has_tf32_may_be_as_exact_as_that(ungated, c
         assert "range" in verdict.detail
 
 
+def test_convolution_when_its_output_is_not_first_by_name_may_be_as_exact_as_tf32(ungated):
+    named = ("return F.relu(F.conv2d(x, weight, self.conv.bias, padding=1))", "return {{'b': layer, 'a': x.sign()}}")
+    form = FORM.replace(named[0], named[0].replace("return", "layer =") + "\n        " + named[1])
+    problem = Problem("named", form.format(before=ALLOWED, name="Model", change=""), "named")
+    verdict = ungated.evaluate(problem, form.format(before="", name="ModelNew", change=TF32))
+    assert verdict.accepted, verdict.detail
+
+
 def test_half_precision_when_its_range_is_not_tried_is_accepted(ungated, monkeypatch):
     monkeypatch.setattr(ungated.config.check, "range_trial", False)
     problem = convolution("any_range", coarse=True)
