@@ -30,12 +30,13 @@ def randomise_weights(model: torch.nn.Module, noise: float, generator: torch.Gen
     state = model.state_dict()
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor)
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.device)
 
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point() and parameter.numel() and _constant(parameter):
-                drawn = parameter * (1 + noise * normal(parameter)) + 0.5 * noise * normal(parameter)
+                value = parameter.float() if parameter.element_size() == 1 else parameter  # eight bits have no products
+                drawn = value * (1 + noise * normal(parameter)) + 0.5 * noise * normal(parameter)
                 parameter.copy_(drawn)
         for name, buffer in model.named_buffers():
             if not buffer.is_floating_point() or name not in state:

@@ -79,6 +79,14 @@ def test_buffers_when_constant_at_first_are_randomised():
     assert model.one == 1 and torch.equal(model.mask, mask)
 
 
+def test_weights_when_constant_floats_of_eight_bits_are_randomised():
+    model = torch.nn.Module()
+    model.scales = torch.nn.Parameter(torch.ones(64).to(torch.float8_e4m3fn), requires_grad=False)
+    model.register_buffer("zeros", torch.zeros(64).to(torch.float8_e5m2))
+    randomise_weights(model, 0.2, torch.Generator().manual_seed(0))
+    assert model.scales.float().std() > 0.1 and model.zeros.float().std() > 0.1
+
+
 def test_weights_when_copied_match_by_name_then_by_shape():
     class Bare(torch.nn.Module):
         def __init__(self):
