@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from cudal1_ray.evaluation.baselines import BASELINES, check_baseline
-from cudal1_ray.evaluation.inside.dressing import dress
+from cudal1_ray.evaluation.inside.dressing import _CudaGraph, dress
 from tests.measured_once import MEASURED_ONCE
 
 pytestmark = pytest.mark.usefixtures("warm_server")
@@ -29,6 +31,21 @@ def test_tuned_eager_when_on_a_gpu_has_tf32_and_cudnns_search(switches):
 def test_tuned_eager_when_on_a_cpu_is_channels_last():
     model = dress(torch.nn.Conv2d(4, 4, 3), "tuned_eager", "cpu")
     assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_cuda_graph_when_an_argument_holds_tensors_is_captured_once_and_gets_their_values(monkeypatch):
+    captured = []
+
+    def capture(self, static):
+        captured.append(output := torch.zeros(3))
+        return SimpleNamespace(replay=lambda: output.copy_(static[0][0] * static[1])), output
+
+    monkeypatch.setattr(_CudaGraph, "_capture", capture)
+    baseline = dress(None, "cuda_graph", "cuda")
+    for value in (1.0, 2.0, 3.0):
+        assert baseline([torch.full((3,), value), "a text"], 2.0).tolist() == [2 * value] * 3
+    baseline([torch.ones(3), "another text"], 2.0)
+    assert len(captured) == 2
 
 
 OWN = """

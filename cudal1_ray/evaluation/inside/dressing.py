@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cudal1_ray.evaluation.inside.places import map_tensors
+from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 
 
 def dress(model: Any, against: str, device: str) -> Callable[..., Any]:
@@ -51,21 +51,25 @@ class _CudaGraph:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.captured: dict[Any, tuple[Any, list[Any], Any]] = {}
+        self.captured: dict[Any, tuple[list[Any], Any, Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else repr(a) for a in arguments)
+        key = tuple(map(_form, arguments))
         if key not in self.captured:
-            self.captured[key] = self._capture(list(arguments))
-        graph, static, output = self.captured[key]
+            static = [map_tensors(argument, torch.clone) for argument in arguments]
+            self.captured[key] = static, *self._capture(static)
+        static, graph, output = self.captured[key]
         for place, argument in zip(static, arguments, strict=True):
             if isinstance(place, torch.Tensor):
                 place.copy_(argument)
+                continue
+            for inner, tensor in zip(tensors_in(place), tensors_in(argument), strict=True):
+                inner.copy_(tensor)
         graph.replay()
         return map_tensors(output, torch.clone, typed=False)
 
-    def _capture(self, arguments: list[Any]) -> tuple[Any, list[Any], Any]:
-        static = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+    def _capture(self, static: list[Any]) -> tuple[Any, Any]:
+        """Return a graph that reads its inputs from `static`, and the output that it writes."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -75,4 +79,11 @@ class _CudaGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             output = self.model(*static)
-        return graph, static, output
+        return graph, output
+
+
+def _form(argument: Any) -> Any:
+    """Return all of an argument but the values of its tensors."""
+    if isinstance(argument, torch.Tensor):
+        return tuple(argument.shape), argument.dtype
+    return repr(map_tensors(argument, lambda tensor: (tuple(tensor.shape), tensor.dtype)))
