@@ -24,7 +24,7 @@ from cudal1_ray.actors.work_queue import WorkQueue
 from cudal1_ray.config import Config, started_cluster
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.hardware import Machine
-from cudal1_ray.evaluation.opening.store import require_closed_folder
+from cudal1_ray.evaluation.opening.folder import require_closed_folder
 from cudal1_ray.learning import encode_prompt, load_tokenizer, thought_prefix
 from cudal1_ray.rollout import AdapterShape, derive_seed
 from cudal1_ray.training.run_folder import RunFolder

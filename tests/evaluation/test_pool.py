@@ -214,11 +214,14 @@ def test_worker_when_it_died_idle_costs_no_attempt(pool):
     pool._schedule.done(work)
 
 
-def test_pool_when_its_settings_cannot_work_refuses_them_at_once():
+def test_pool_when_its_settings_cannot_work_refuses_them_at_once(tmp_path):
     with pytest.raises(UserError, match="slots"):
         EvaluatorPool(quick_config(slots=0))
     with pytest.raises(UserError, match="cuda_graph"):
         EvaluatorPool(quick_config(against="cuda_graph"))
+    tmp_path.chmod(0o777)
+    with pytest.raises(UserError, match=r"evaluation\.problem_cache .* mode 0700"):
+        EvaluatorPool(quick_config(problem_cache=str(tmp_path)))
 
 
 @pytest.mark.usefixtures("warm_server")

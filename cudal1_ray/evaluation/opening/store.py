@@ -20,14 +20,13 @@ from typing import Any
 
 import torch
 
-from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.baselines import dressing
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.channel import SharedRegion
 from cudal1_ray.evaluation.hardware import device_name
+from cudal1_ray.evaluation.opening.folder import problem_folder
 from cudal1_ray.evaluation.opening.keys import session_key
 from cudal1_ray.evaluation.opening.session import ProblemFault, ProblemSession
-from cudal1_ray.evaluation.sandbox.walls import UNCONFINED
 from cudal1_ray.files import replacing
 from cudal1_ray.problems import Problem
 
@@ -43,21 +42,6 @@ _WIRING = (
 _UNREADABLE = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, KeyError, TypeError, ValueError)
 
 
-def require_closed_folder(folder: Path) -> None:
-    """Make a folder for opened problems, where there is none. Raises UserError unless it is this user's own, and others
-    cannot write to it.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = folder.stat()
-    except OSError as error:
-        raise UserError(f"evaluation.problem_cache {folder}: {error.strerror}") from None
-    if state.st_uid != os.getuid() or state.st_mode & 0o022:
-        raise UserError(
-            f"evaluation.problem_cache {folder}: others can write to it; give a folder of your own, mode 0700"
-        )
-
-
 @functools.cache
 def _sources() -> str:
     """Return a hash of the evaluator's own code: where it opens or writes problems differently, they are new ones."""
@@ -67,19 +51,14 @@ def _sources() -> str:
 
 
 class SessionStore:
-    """Files of one folder, by problem, settings, torch and hardware. Nothing is stored without a folder, nor where the
-    sandbox lets candidates read this user's files, since these contain the right answers.
-
-    `config.problem_cache` names the folder, whose content decides what is right: UserError for a folder that is not
-    this user's own or that others can write to.
-    """
+    """Files of one folder, by problem, settings, torch and hardware. Nothing is stored without `problem_folder`."""
 
     def __init__(self, config: EvaluationConfig) -> None:
-        self._config, self._folder = config, Path(config.problem_cache)
-        self._used = bool(config.problem_cache) and not {config.required_sandbox, config.sandbox} & set(UNCONFINED)
-        if not self._used:
+        folder = problem_folder(config)
+        self._used = folder is not None
+        if folder is None:
             return
-        require_closed_folder(self._folder)
+        self._config, self._folder = config, folder
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in _WIRING}
         self._settings = json.dumps(
             [_sources(), torch.__version__, device_name(config.device), settings, dressing(config.against)],
