@@ -241,10 +241,10 @@ def pages() -> dict[Path, str]:
 
 
 def front_table(folder: str) -> str:
-    """Return README's results: ten rows, and the learning curves once the paper's table has its rows."""
+    """Return README's results that its text does not have, and the learning curves with the paper's table's rows."""
     rows = paper_table.front_rows(folder)
-    front = FIGURES["kernelbench"][3 if rows else 1 : 4] + [FIGURES["learning"][i] for i in (0, 2)]
-    front += [FIGURES["evaluator"][i] for i in (0, 1, 2, 5, 8)]
+    front = [] if rows else FIGURES["kernelbench"][1:4]
+    front += [FIGURES["learning"][i] for i in (0, 2)] + [FIGURES["evaluator"][i] for i in (5, 8)]
     text = table(("what", "measured", "on", "file"), rows + [figure.row(folder) for figure in front])
     text = re.sub(r"\[([a-z0-9-]+)/(\d{4}-\d\d-\d\d)-[^\]]*\]", r"[\1, \2]", text)
     return (
