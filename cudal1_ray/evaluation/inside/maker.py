@@ -23,7 +23,7 @@ from cudal1_ray.evaluation.inside.executing import execute
 from cudal1_ray.evaluation.inside.harness import Contestant
 from cudal1_ray.evaluation.inside.input_structure import InputStructure, structure_of_inputs
 from cudal1_ray.evaluation.inside.memory import lengthen_written_out, writes_recurrence
-from cudal1_ray.evaluation.inside.packing import pack, pack_if_possible
+from cudal1_ray.evaluation.inside.packing import pack, pack_if_possible, pack_inputs
 from cudal1_ray.evaluation.inside.places import map_tensors, tensors_in
 from cudal1_ray.evaluation.inside.state import (
     copied,
@@ -91,7 +91,7 @@ class Maker(Contestant):
         native = self._give_weights(model, request.source, request.seed)
         self._exact = self._double()
         first = list(self._own(request.seed + 1))
-        arguments, tensors = pack(first)
+        arguments, tensors = pack_inputs(first)
         if kinds := ", ".join(sorted({type(value).__name__ for value in first if _holds_numbers(value)})):
             raise TypeError(f"get_inputs() gives numbers inside objects ({kinds}); give tensors, lists, dictionaries")
         io_bytes = sum(t.nbytes for t in (*tensors, *tensors_in(native)))

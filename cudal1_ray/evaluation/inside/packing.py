@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+# Errors of pickle for what has no name by which another process could find it.
+_UNPICKLABLE = (pickle.PicklingError, AttributeError, TypeError)
+
 
 class _WithoutTensors(pickle.Pickler):
     def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]) -> None:
@@ -36,8 +39,19 @@ def pack_if_possible(arguments: Any) -> tuple[bytes, list[torch.Tensor]]:
     """
     try:
         return pack(arguments)
-    except (pickle.PicklingError, AttributeError, TypeError):
+    except _UNPICKLABLE:
         return b"", []
+
+
+def pack_inputs(inputs: list[Any]) -> tuple[bytes, list[torch.Tensor]]:
+    """Return what `pack` returns; raise TypeError for what all processes cannot have alike."""
+    try:
+        return pack(inputs)
+    except _UNPICKLABLE as error:
+        raise TypeError(
+            f"get_inputs() gives what cannot be copied into another process ({error}); give tensors, numbers, lists, "
+            "dictionaries, or functions and classes that the problem file defines at its top level"
+        ) from None
 
 
 class _Placeholders(pickle.Unpickler):

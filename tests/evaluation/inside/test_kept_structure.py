@@ -59,6 +59,8 @@ def test_candidate_when_it_lacks_the_problems_types_gets_the_problems(evaluator)
         ("import numpy\nreturn [numpy.ones(3)]", "", "get_inputs() gives numbers inside objects (ndarray)"),
         ("return {'y': torch.ones(3)}", "", "gives a dictionary of ['y'], forward takes (self, x, *more)"),
         ("return [torch.ones(3), torch.Generator()]", "", "get_inputs() gives numbers inside objects (Generator)"),
+        ("return [torch.ones(3), lambda x: x]", "", "get_inputs() gives what cannot be copied into another process"),
+        ("return [torch.ones(3), [iter(()), (i for i in ())]]", "", "(cannot pickle 'generator' object); give"),
         ("return [torch.ones(3)]", "] or 48 or [", "get_init_inputs() gives int"),
     ],
 )
