@@ -19,6 +19,7 @@ from types import CodeType
 from typing import Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.source.text import line_without_text
 
 # File names of foreign text, in error messages and tracebacks.
 CANDIDATE = "<candidate>"
@@ -84,6 +85,9 @@ def _read(reader: Callable[..., Any], text: str, name: str, **options: Any) -> A
         raise
     except (RecursionError, MemoryError, OverflowError):
         raise SyntaxError("nested too deeply", (name, None, None, None)) from None
+    except UnicodeEncodeError as error:
+        line, reason = line_without_text(error)
+        raise SyntaxError(reason, (name, line, None, text.split("\n")[line - 1])) from None
     except ValueError as error:
         raise SyntaxError(str(error), (name, None, None, None)) from None
 

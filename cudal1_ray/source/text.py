@@ -47,6 +47,12 @@ def clean_text(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
+def line_without_text(error: UnicodeEncodeError) -> tuple[int, str]:
+    """Return the line of a text that cannot be encoded, and why: JSON and Python can hold half of a surrogate pair."""
+    line = error.object.count("\n", 0, error.start) + 1
+    return line, f"U+{ord(error.object[error.start]):04X} is half of a surrogate pair and no character"
+
+
 def line_starts(source: bytes) -> list[int]:
     """Return the byte at which each line starts, by Python's own line ends, and the length of the source."""
     starts = [0]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,9 @@ def test_text_when_it_is_no_unicode_gets_a_verdict(evaluator, text):
     verdict = evaluator.evaluate(problem("chain"), text)
     assert verdict.reasons == ("runtime_error",) and "ud800" in verdict.detail, verdict
     assert evaluator.evaluate(problem("chain"), HONEST).accepted
+
+
+def test_problem_when_its_text_is_no_unicode_is_at_fault(evaluator):
+    broken = replace(problem("chain"), source="\n# \ud800")
+    verdict = evaluator.evaluate(broken, HONEST)
+    assert verdict.reasons == ("reference_error",) and "line 2: U+D800 is half" in verdict.detail, verdict

@@ -204,6 +204,10 @@ def test_preset_when_of_a_nested_group_or_a_package_is_taken():
     assert config.rewards.checker.judge == "neighbours" and config.self_supervised.algorithm.name == "grpo"
 
 
+def test_value_when_no_text_is_named():
+    assert "name=x\\ud800" in complaint("name=x\ud800") and "half of a surrogate pair" in complaint("name=x\ud800")
+
+
 @pytest.mark.parametrize(("override", "kind"), [("seed=2.5", "whole number"), ("problems.ids=a", "list of texts")])
 def test_value_when_of_another_type_names_the_type(override, kind):
     assert kind in complaint(override) and override in complaint(override)

@@ -112,7 +112,7 @@ def test_parse_when_the_text_is_broken_names_the_candidate_and_the_line():
     "text, words",
     [
         ("\0", "null bytes"),
-        ("'\ud800'", "surrogates"),
+        ("'1'\n'\ud800'", "line 2: U+D800 is half of a surrogate pair"),
         ("(" * 60000, ""),
         ("-" * 60000 + "1", ""),
         ("0x" + "f" * 4000, "4,300"),

@@ -26,6 +26,7 @@ from cudal1_ray.evaluation.sandbox.memory_group import MemoryGroup, group_around
 from cudal1_ray.evaluation.sandbox.process_watch import ProcessWatch, children
 from cudal1_ray.evaluation.sandbox.walls import LEVELS, UNCONFINED, package_folder, readable_paths
 from cudal1_ray.files import OwnedFolder
+from cudal1_ray.source.text import line_without_text
 
 # Threads that torch's pools may have for each of `evaluation.threads`: with 128 allowed in all, honest candidates ran
 # with 30 of them and not with 36; with 640, not with 200.
@@ -288,6 +289,9 @@ class ContestantHandle:
             raise Misbehaviour("timeout", f"no end of {doing} within {limit_s:.1f} s") from None
         except ChannelClosed:
             raise self.death() from None
+        except UnicodeEncodeError as error:  # the request's: of a problem that nothing has parsed
+            line, reason = line_without_text(error)
+            raise Misbehaviour("runtime_error", f"in {doing}: line {line}: {reason}") from None
         except ValueError as error:
             raise NoAnswer(f"{doing}: {error}") from None
         if isinstance(answer, Failure):
