@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.evaluation.compiling.cache import require_cache_folder
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.opening.folder import problem_folder
 
@@ -20,13 +21,15 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
     """Return a copy of a configuration (None: the default), validated, and completed by the GPU's architecture.
 
     Raises:
-        UserError: for choices that do not exist, and for a device, a baseline or a folder of opened problems that is
-            not available here.
+        UserError: for choices that do not exist, and for a device, a baseline, or a folder of opened problems or of
+            compiled extensions that is not available here.
     """
     config = copy.deepcopy(config or EvaluationConfig())
     config.validate()
     require_device(config.device)
     problem_folder(config)
+    if config.compile_cache:
+        require_cache_folder(config.compile_cache)
     if config.device != "cpu" and not config.cuda_arch_list:
         config.cuda_arch_list = visible_architecture()
     return config

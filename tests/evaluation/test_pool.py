@@ -222,6 +222,8 @@ def test_pool_when_its_settings_cannot_work_refuses_them_at_once(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(UserError, match=r"evaluation\.problem_cache .* mode 0700"):
         EvaluatorPool(quick_config(problem_cache=str(tmp_path)))
+    with pytest.raises(UserError, match=r"evaluation\.compile_cache /proc/none: No such file"):
+        EvaluatorPool(quick_config(compile_cache="/proc/none"))
 
 
 @pytest.mark.usefixtures("warm_server")

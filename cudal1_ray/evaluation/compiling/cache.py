@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.files import OwnedFolder
 from cudal1_ray.source.parsing import parse
 
@@ -43,17 +44,28 @@ def without_building(code: str) -> CompileResult | None:
     return None if "cpp_extension" in code else CompileResult()
 
 
+def require_cache_folder(folder: str) -> None:
+    """Make a folder for compiled extensions, where it is missing. Raise UserError where it cannot be written to."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"evaluation.compile_cache {folder}: {error.strerror}; name a folder of your own") from None
+
+
 class CompileCache:
     """A folder of entries `<key>/`: `entry.json` and one `<library>.so` each.
 
     Only the evaluator writes entries, under a private name that a rename makes visible, and never changes them
     afterwards. Contestants never see the folder: they receive open descriptors of their own entry's libraries.
+
+    Raises (constructor): UserError as `require_cache_folder` does.
     """
 
     def __init__(self, folder: str = "") -> None:
         self._temporary = None if folder else OwnedFolder("extensions")
         self.folder = Path(folder) if self._temporary is None else self._temporary.path
-        self.folder.mkdir(parents=True, exist_ok=True)
+        require_cache_folder(str(self.folder))
 
     def get(self, key: str) -> CompileResult | None:
         """Return the entry, None if there is none."""
