@@ -47,7 +47,7 @@ def measure(
         chosen = [row for row in rows if not lacking or baseline not in ("eager", *dict(row["baselines"] or ()))]
         if lacking and not chosen:
             continue
-        name = Path(baseline).name  # a user's own baseline is a file anywhere
+        name = "-".join(part for part in Path(baseline).parts if part != "/")  # files in two folders may share a name
         lines, verdicts = folder / f"{name}.manifest.jsonl", folder / f"{name}.jsonl"
         entries = manifest(chosen, problem_settings)
         folder.mkdir(parents=True, exist_ok=True)

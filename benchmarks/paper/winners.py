@@ -267,7 +267,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     again.add_argument("--against", nargs="+", default=["eager"], metavar="BASELINE", help="see cudal1 evaluate")
     again.add_argument(
-        "--lacking", action="store_true", help="only what has no speedup against a baseline yet; with --sizes all"
+        "--lacking",
+        action="store_true",
+        help="only what has no speedup against a baseline yet; with --sizes all: give what that wrote, without --sizes",
     )
     again.add_argument("--sizes", default="", help="of the problems measured, where they are others than the runs'")
     again.add_argument("--device", default="cpu", help="see cudal1 evaluate (default: cpu)")

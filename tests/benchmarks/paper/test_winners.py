@@ -237,12 +237,12 @@ def test_winners_when_only_lacking_baselines_are_asked_for_are_all_written(runs,
     assert len(measured) == 1 and winners.read(out) == winners.read(data)
 
 
-def test_winners_when_a_baseline_is_a_file_have_its_verdicts_in_their_folder(runs, tmp_path, measured):
+def test_winners_when_baselines_are_files_have_the_verdicts_of_each_in_their_folder(runs, tmp_path, measured):
     winners.write(winners.export([runs], ["bucket"]), data := tmp_path / "w.parquet")
-    own = str(tmp_path / "elsewhere" / "dress.py")
-    winners.main(["measure", str(data), "--out", str(out := tmp_path / "again.parquet"), "--against", "eager", own])
-    assert [dict(row["baselines"]) for row in winners.read(out)] == [{own: 2.0}] * 2
-    assert (tmp_path / "again.measured" / "dress.py.jsonl").is_file() and not (tmp_path / "elsewhere").exists()
+    own = [str(tmp_path / "elsewhere" / "dress.py"), "a/dress.py"]
+    winners.main(["measure", str(data), "--out", str(out := tmp_path / "again.parquet"), "--against", "eager", *own])
+    assert [dict(row["baselines"]) for row in winners.read(out)] == [dict.fromkeys(own, 2.0)] * 2
+    assert (tmp_path / "again.measured" / "a-dress.py.jsonl").is_file() and not (tmp_path / "elsewhere").exists()
 
 
 def test_winners_when_lacking_baselines_are_asked_for_in_other_sizes_are_all_measured(runs, tmp_path, measured):
