@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from cudal1_ray.checking.config import JudgeEndpointConfig
 from cudal1_ray.checking.opinions import JudgeReply
@@ -28,7 +29,14 @@ class JudgeClient:
 
     def ask(self, prompts: Sequence[str]) -> list[JudgeReply]:
         """Return one reply per prompt, in order; raise nothing, whatever the server does."""
-        return asyncio.run(self._ask(prompts)) if prompts else []
+        if not prompts:
+            return []
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._ask(prompts))
+        with ThreadPoolExecutor(1) as thread:  # a notebook's cell runs within a loop, and a thread has one loop
+            return thread.submit(asyncio.run, self._ask(prompts)).result()
 
     async def _ask(self, prompts: Sequence[str]) -> list[JudgeReply]:
         client = EndpointClient(self._server, _URL, _KEY)

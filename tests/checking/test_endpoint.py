@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from chat_server import chat_server, dripping, failing, hanging_up, saying, silent
 
@@ -24,6 +26,15 @@ def test_endpoint_when_asked_returns_the_answers_text():
     assert all(request["body"]["model"] == "judge-1" for request in requests)
     assert all((r["body"]["temperature"], r["body"]["max_tokens"]) == (0.0, 77) for r in requests)
     assert all(request["authorization"] is None for request in requests)
+
+
+def test_endpoint_when_asked_within_an_event_loop_answers():
+    async def cell_of_a_notebook(url):
+        return endpoint(url).ask(["?"])
+
+    with chat_server(saying("it is honest")) as (url, _):
+        (reply,) = asyncio.run(cell_of_a_notebook(url))
+    assert reply.text == "it is honest"
 
 
 def test_replies_when_asked_concurrently_keep_the_order_of_the_questions():
