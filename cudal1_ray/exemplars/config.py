@@ -38,7 +38,8 @@ class ExemplarsConfig:
     # openevolve_mix, map_elites, novelty_filtered, prioritised, failures_included, or a registered one.
     strategy: str = "bucket"
     # Exemplars that a new run starts with: a corpus as sft.corpus takes it, of which the candidates with a recorded
-    # speedup count, or the folder of another run. What only other hardware measured is measured again. Empty: none.
+    # speedup count, or the folder of another run. What only other hardware measured is measured again, and so is what a
+    # run measured in other sizes, under other rules or against another baseline. Empty: none.
     seed_from: str = ""
     # How many exemplars a prompt shows. The paper: N = 2.
     count: int = 2

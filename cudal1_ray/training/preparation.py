@@ -106,7 +106,7 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
             for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there
                 _take_over_exemplars(place, run.exemplars.with_name(place.name), origin)
         if config.exemplars.seed_from:
-            seed_exemplars(config.exemplars.seed_from, run, problems, config.problems.sizes)
+            seed_exemplars(config, run, problems)
     if run.policy.is_dir():
         _check_path(config, run)
         return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from cudal1_ray.checking import served_buffers
-from cudal1_ray.config import Config
+from cudal1_ray.config import Config, read_settings
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, hardware_of, insert_measured
+from cudal1_ray.files import read_json_lines
 from cudal1_ray.problems import Problem, read_corpus
 from cudal1_ray.problems.corpus_sources import require_corpus, sizes_measured_in
 from cudal1_ray.training.run_folder import RunFolder
@@ -41,24 +43,30 @@ def require_seeds(source: str) -> None:
     require_corpus(source, "exemplars.seed_from", "the folder of a run with exemplars")
 
 
-def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: str) -> None:
-    """Put what is known of the training problems into the run's buffers, before any candidate of its own: each
-    candidate into that of all hardware that measured it. A run on other hardware measures the fastest again.
+def seed_exemplars(config: Config, run: RunFolder, problems: list[Problem]) -> None:
+    """Put what `exemplars.seed_from` knows of the training problems into the run's buffers, before any candidate of its
+    own: each candidate into that of all hardware that measured it. A run on other hardware measures the fastest again.
 
-    Args:
-        sizes: those of the problems. In other sizes than its own the corpus `kernelbench` is no hardware's.
+    What was measured otherwise is no hardware's: another run's of a problem with another text (of other sizes),
+    all of a run with other rules or another baseline, and the corpus `kernelbench` in other sizes than its own.
 
     Raises:
         UserError: naming the source, when it holds no candidate with a speedup for them.
     """
+    source = config.exemplars.seed_from
     require_seeds(source)
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
-    folder = RunFolder(Path(source).expanduser()).exemplars
-    if folder.is_dir():
-        places = [(hardware_of(place), buffer) for place, buffer in served_buffers(folder)]
-        measured = [(name, each.as_seed()) for name, buffer in places for each in buffer if each.problem_id in ids]
+    other = RunFolder(Path(source).expanduser())
+    if other.exemplars.is_dir():
+        differing = ids if _measures_otherwise(other, config) else _with_other_texts(other, problems)
+        measured = [
+            (UNRECORDED if each.problem_id in differing else hardware_of(place), each.as_seed())
+            for place, buffer in served_buffers(other.exemplars)
+            for each in buffer
+            if each.problem_id in ids
+        ]
     else:
-        in_other_sizes = sizes_measured_in(source, sizes)
+        in_other_sizes = sizes_measured_in(source, config.problems.sizes)
         measured = [
             (UNRECORDED if in_other_sizes else hardware, Exemplar.new(entry.problem_id, entry.code, speedup))
             for entry in read_corpus(source, "exemplars.seed_from")
@@ -74,3 +82,19 @@ def seed_exemplars(source: str, run: RunFolder, problems: list[Problem], sizes: 
     for hardware in sorted({hardware for hardware, _ in measured}):
         ours = [exemplar for named, exemplar in measured if named == hardware]
         insert_measured(run.exemplars, hardware or UNRECORDED, ours)
+
+
+def _measures_otherwise(other: RunFolder, config: Config) -> bool:
+    """Return whether a run records other rules or another baseline than the configuration's."""
+    if not (other.path / "config.yaml").is_file():
+        return False
+    recorded, ours = read_settings(other.path).get("evaluation", {}), config.evaluation
+    theirs = {"against": recorded.get("against", ours.against), **recorded.get("rules", {})}
+    settings = {"against": ours.against, **asdict(ours.rules)}
+    return any(str(theirs[name]) != str(value) for name, value in settings.items() if name in theirs)
+
+
+def _with_other_texts(other: RunFolder, problems: list[Problem]) -> set[str]:
+    """Return the ids of problems of which a run records another text."""
+    texts = {row.get("problem_id"): row.get("source") for row in read_json_lines(other.problems)}
+    return {each.problem_id for each in problems if texts.get(each.problem_id, each.source) != each.source}

@@ -251,16 +251,19 @@ def test_corpus_when_several_devices_measured_it_is_taken_and_shown_as_the_runs_
 def test_seeds_when_the_device_measured_the_corpus_of_the_recipes_are_not_measured_again(tmp_path):
     names = {entry.problem_id for entry in read_corpus("kernelbench") if "-l3-" not in entry.problem_id}
     problems = [Problem(name, "", name, split="train") for name in names]  # levels 1 and 2, as the recipes have them
-    run = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=run"]))
-    seed_exemplars("kernelbench", run, problems, "scaled")
+    seeds = [f"runs_dir={tmp_path}", "exemplars.seed_from=kernelbench"]
+    config = load_config([*seeds, "name=run", "problems.sizes=scaled"])
+    run = RunFolder.open(config)
+    seed_exemplars(config, run, problems)
     actor = ExemplarActor(str(run.exemplars), load_config([]).exemplars)
     on_h100 = {entry.problem_id for entry in read_corpus("kernelbench") if H100 in entry.speedups}
     assert actor.use_hardware(H200, MEASURED_AGAIN) == []
     assert {exemplar.problem_id for exemplar in actor.use_hardware(H100, MEASURED_AGAIN)} == names - on_h100
     elsewhere = actor.use_hardware("NVIDIA A100", MEASURED_AGAIN)
     assert len({exemplar.exemplar_id for exemplar in elsewhere}) == len(elsewhere) > 300
-    in_paper_sizes = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=paper"]))
-    seed_exemplars("kernelbench", in_paper_sizes, problems, "paper")
+    config = load_config([*seeds, "name=paper", "problems.sizes=paper"])
+    in_paper_sizes = RunFolder.open(config)
+    seed_exemplars(config, in_paper_sizes, problems)
     actor = ExemplarActor(str(in_paper_sizes.exemplars), load_config([]).exemplars)
     assert {exemplar.problem_id for exemplar in actor.use_hardware(H200, MEASURED_AGAIN)} == names and not actor.size()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from cudal1_ray.config import load_config
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
-from cudal1_ray.exemplars.hardware_buffers import WITHHELD, hardware_of, insert_measured
+from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of, hardware_of, insert_measured
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
 from cudal1_ray.training.preparation import origin_checkpoint, prepare_run, settle_adapter
@@ -71,8 +72,9 @@ def test_run_when_started_from_one_that_never_measured_its_seeds_takes_those_ove
     assert hardware_of(run.path / "exemplars.there") == "there" and hardware_of(run.exemplars) == "here"
 
     seeds = f"exemplars.seed_from={origin.path}"
-    seeded = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=seeded", seeds]))
-    seed_exemplars(str(origin.path), seeded, load_problems(load_config([]).problems), "published")
+    config = load_config([f"runs_dir={tmp_path}", "name=seeded", seeds])
+    seeded = RunFolder.open(config)
+    seed_exemplars(config, seeded, load_problems(config.problems))
     assert hardware_of(seeded.exemplars) == "there" and len(ExemplarBuffer.open(seeded.exemplars)) == 2
 
 
@@ -141,10 +143,39 @@ def test_seeds_when_their_run_withholds_a_hack_on_one_device_leave_it_out_of_all
         measured = [Exemplar.new(training, code, speedup) for code, speedup in ((honest, 2.0), (hack, 9.0))]
         insert_measured(origin.exemplars, hardware, measured)
     ServedExemplars(ExemplarBuffer.open(origin.exemplars)).withhold([(training, hack)])
-    run = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=seeded"]))
-    seed_exemplars(str(origin.path), run, problems, "published")
+    config = load_config([f"runs_dir={tmp_path}", "name=seeded", f"exemplars.seed_from={origin.path}"])
+    run = RunFolder.open(config)
+    seed_exemplars(config, run, problems)
     for folder in (run.exemplars, run.path / "exemplars.there"):
         assert [exemplar.code for exemplar in ExemplarBuffer.open(folder)] == [honest]
+
+
+@pytest.mark.parametrize(
+    "differs, expected",
+    [
+        ("", ["here", "here"]),
+        ("text", ["unrecorded", "here"]),
+        ("evaluation/rules=strict", ["unrecorded", "unrecorded"]),
+        ("evaluation.against=compile", ["unrecorded", "unrecorded"]),
+    ],
+)
+def test_seeds_when_their_run_measured_otherwise_are_those_of_no_hardware(tmp_path, differs, expected):
+    problems = [p for p in load_problems(load_config([]).problems) if p.split == "train"][:2]
+    origin = RunFolder.open(load_config([f"runs_dir={tmp_path}", "name=origin"]))
+    origin.record_problems(problems)
+    insert_measured(origin.exemplars, "here", [Exemplar.new(p.problem_id, "x = 1", 2.0) for p in problems])
+    overrides = [f"runs_dir={tmp_path}", "name=new", f"exemplars.seed_from={origin.path}"]
+    config = load_config(overrides + [differs] * ("=" in differs))
+    run = RunFolder.open(config)
+    if differs == "text":
+        problems[0] = replace(problems[0], source=problems[0].source + "SIZE = 2\n")
+    seed_exemplars(config, run, problems)
+    by_problem = {
+        each.problem_id: hardware_of(place)
+        for place in buffers_of(run.exemplars)
+        for each in ExemplarBuffer.open(place)
+    }
+    assert [by_problem[problem.problem_id] for problem in problems] == expected
 
 
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
