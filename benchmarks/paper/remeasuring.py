@@ -150,9 +150,13 @@ def with_verdicts(rows: list[dict[str, Any]], files: list[Path], sizes: str = ""
             winner |= {name: float(eager[name]) for name in ("speedup", "speedup_low", "speedup_high")}
             winner["device"] = eager["hardware"]
         is_moved = sizes or winner["device"] != row["device"]
-        baselines = {} if is_moved else dict(row["baselines"] or ())
-        for name, verdict in of_row.items():
-            if verdict["verdict"] == "accepted" and winner["device"] in ("", verdict["hardware"]):
-                baselines[name] = float(verdict["speedup"])
-        kept.append(winner | {"baselines": list(baselines.items())})
+        right = {
+            name: verdict
+            for name, verdict in of_row.items()
+            if verdict["verdict"] == "accepted" and winner["device"] in ("", verdict["hardware"])
+        }
+        for column, figure in (("baselines", "speedup"), ("baselines_low", "speedup_low")):
+            earlier = {} if is_moved else dict(row.get(column) or ())
+            winner[column] = [*(earlier | {name: float(verdict[figure]) for name, verdict in right.items()}).items()]
+        kept.append(winner)
     return kept

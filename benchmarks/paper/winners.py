@@ -54,6 +54,7 @@ SCHEMA = pa.schema(
         ("speedup_high", pa.float64()),
         ("device", pa.string()),
         ("baselines", pa.map_(pa.string(), pa.float64())),
+        ("baselines_low", pa.map_(pa.string(), pa.float64())),
         ("arm", pa.string()),
         ("seed", pa.int64()),
         ("policy_version", pa.int64()),
@@ -119,7 +120,8 @@ def _candidates(run: Path, stage: str) -> list[dict[str, Any]]:
             if not any(same_except_names(row["code"], code) for code in kernels.get(row["problem_id"], ())):
                 reference = references.get(row["problem_id"], "")
                 techniques = [technique.name for technique in find_techniques(row["code"], reference)]
-                extra = {"sizes": sizes, "device": devices.get(identity, ""), "baselines": [], "techniques": techniques}
+                extra = {"sizes": sizes, "device": devices.get(identity, ""), "techniques": techniques}
+                extra |= {"baselines": [], "baselines_low": []}
                 extra["rules"] = list(rules.items())
                 rows.append({name: (row | extra).get(name) for name in SCHEMA.names})
     return rows
@@ -149,23 +151,27 @@ def write(rows: list[dict[str, Any]], out: Path) -> None:
 def summary_rows(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Return a line for each baseline: winners measured against it, faster ones, and the median speedup.
 
-    Against eager a winner counts as faster where its whole interval is; against others the data set has no interval.
-    The last line is of winners faster than all baselines, among those that were measured against another than eager.
+    A winner counts as faster by `lower_ends`. The last line is of winners faster than all baselines, among those that
+    were measured against another than eager.
     """
-    speedups: dict[str, list[float]] = {}
+    speedups: dict[str, list[tuple[float, float]]] = {}  # with the lower end
     for row in rows:
-        for name, speedup in dict(row["baselines"] or ()).items():
-            speedups.setdefault(name, []).append(speedup)
-    sure = sum(row["speedup_low"] > 1.0 for row in rows)
-    lines = [["eager", str(len(rows)), str(sure), f"{median(row['speedup'] for row in rows):.2f}x"]] if rows else []
-    for name, of in speedups.items():
-        lines.append([name, str(len(of)), str(sum(value > 1.0 for value in of)), f"{median(of):.2f}x"])
+        lows = lower_ends(row)
+        for name, speedup in {"eager": row["speedup"], **dict(row["baselines"] or ())}.items():
+            speedups.setdefault(name, []).append((speedup, lows[name]))
     if several := [row for row in rows if row["baselines"]]:
-        least = [min(row["speedup_low"], *dict(row["baselines"]).values()) for row in several]
-        lines.append(
-            ["each of these", str(len(several)), str(sum(value > 1.0 for value in least)), f"{median(least):.2f}x"]
-        )
-    return lines
+        speedups["each of these"] = [(min(lower_ends(row).values()),) * 2 for row in several]
+    return [
+        [name, str(len(of)), str(sum(low > 1.0 for _, low in of)), f"{median(speedup for speedup, _ in of):.2f}x"]
+        for name, of in speedups.items()
+    ]
+
+
+def lower_ends(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return by baseline, eager among them, the lower end of the interval of a winner's speedup over it; the speedup
+    itself where an older data set has no interval.
+    """
+    return {"eager": row["speedup_low"], **dict(row["baselines"] or ()), **dict(row["baselines_low"] or ())}
 
 
 def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) -> list[list[str]]:
@@ -192,7 +198,7 @@ def against_corpus(rows: list[dict[str, Any]], corpus: Iterable[CorpusEntry]) ->
 
 def beats_all(row: dict[str, Any]) -> bool:
     """Return whether a winner was measured against other baselines than eager and is faster than each."""
-    return bool(row["baselines"]) and min(row["speedup_low"], *dict(row["baselines"]).values()) > 1.0
+    return bool(row["baselines"]) and min(lower_ends(row).values()) > 1.0
 
 
 def problem_settings(rows: Sequence[Mapping[str, Any]], settings: Sequence[str], sizes: str = "") -> list[str]:

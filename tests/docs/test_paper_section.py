@@ -104,8 +104,9 @@ def test_picture_when_of_an_older_result_is_not_current(docs, result, tmp_path):
 
 def test_section_when_winners_were_measured_again_counts_them_by_baseline(docs, result):
     schema = docs.paper_table.WINNERS
-    low = {"a": 1.2, "b": 0.9, "c": 1.5}
-    baselines = {"a": [("compile", 1.1)], "b": [("compile", 1.3)], "c": []}
+    low = {"a": 1.2, "b": 0.9, "c": 1.5, "d": 1.5}
+    baselines = {"a": [("compile", 1.1)], "b": [("compile", 1.3)], "c": [], "d": [("compile", 1.02)]}
+    of_intervals = {"b": [("compile", 1.25)], "d": [("compile", 0.98)]}
     rows = [
         {
             "problem_id": name,
@@ -113,13 +114,14 @@ def test_section_when_winners_were_measured_again_counts_them_by_baseline(docs, 
             "speedup": 2.0,
             "speedup_low": low[name],
             "baselines": baselines[name],
+            "baselines_low": of_intervals.get(name),
         }
-        for name in "abc"
+        for name in "abcd"
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), result.parent / "winners-h100.parquet")
     text = docs.paper_table.section()
     assert "of each problem, an H100, sizes not recorded, `arms/winners-h100.parquet`" in text
-    assert "| eager | 3 | 2 | 2.00x |\n| compile | 2 | 2 | 1.20x |\n| each of these | 2 | 1 | 1.00x |" in text
+    assert "| eager | 4 | 3 | 2.00x |\n| compile | 3 | 2 | 1.10x |\n| each of these | 3 | 1 | 0.98x |" in text
     assert "Faster than each of these on 1 of 2 problems asked in stage 3 (50%); a third is the aim." in text
     assert "Not measured, of these: 1 against compile_reduce_overhead, 1 against cuda_graph, 1 against tuned" in text
     assert "the corpus" not in text  # it has no kernels for these problems

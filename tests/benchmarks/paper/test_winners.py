@@ -50,9 +50,10 @@ def test_winners_when_measured_again_keep_what_the_same_device_measured(runs, tm
     row = winners.export([runs], ["bucket"])[0] | {"device": before, "baselines": [("cuda_graph", 1.1)]}
     eager = [verdict_of(row, "eager", 3.0)] if now else []
     failed = verdict_of(row, "tuned_eager", 9.0, verdict="rejected")
-    write_lines(tmp_path / "v.jsonl", [*eager, verdict_of(row, "compile", 1.5), failed])
+    write_lines(tmp_path / "v.jsonl", [*eager, verdict_of(row, "compile", 1.5, speedup_low=1.45), failed])
     (kept,) = remeasuring.with_verdicts([row], [tmp_path / "v.jsonl"], sizes)
     assert kept["baselines"] == baselines and kept["sizes"] == (sizes or row["sizes"])
+    assert kept["baselines_low"] == [("compile", 1.45)] * (("compile", 1.5) in baselines)
     assert (kept["device"], kept["speedup"]) == ((now, 3.0) if now else (before, row["speedup"]))
 
 
