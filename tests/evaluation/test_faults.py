@@ -108,6 +108,16 @@ def test_import_when_it_never_ends_and_no_compiler_works_is_stopped_early(impati
     assert len(impatient._problems._sessions) == held
 
 
+@pytest.mark.parametrize("head", ["", "from torch.utils import cpp_extension\n"])
+def test_construction_when_the_references_takes_as_long_is_waited_for(impatient, head):
+    slow = "import time\nclass {}(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    slow += "        time.sleep(1.5)\n    def forward(self, x):\n        return x * 2\n"
+    functions = "def get_inputs():\n    return [torch.randn(64, 64)]\ndef get_init_inputs():\n    return []\n"
+    source = f"import torch\n{slow.format('Model')}{functions}"
+    verdict = impatient.evaluate(Problem("test/slow", source, "slow"), f"import torch\n{head}{slow.format('ModelNew')}")
+    assert verdict.accepted, verdict
+
+
 def test_import_when_a_child_process_works_for_it_has_the_whole_limit(impatient, monkeypatch):
     works = f"import subprocess\n{HONEST}\nsubprocess.run(['sleep', '2'])\n"
     monkeypatch.setattr(impatient.config.check, "static_gate", False)  # which allows no such import

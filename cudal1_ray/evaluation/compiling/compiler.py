@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,7 @@ from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Build
 from cudal1_ray.evaluation.hardware import visible_architecture
 from cudal1_ray.evaluation.host.handles import ForkServer, Misbehaviour, NoAnswer, ServerDied
-from cudal1_ray.evaluation.screening.hints import longest_alone_s
+from cudal1_ray.evaluation.screening.slow_references import SlowReferences
 from cudal1_ray.evaluation.sharing.schedule import ATTEMPTS
 
 # Version of the format of a cache's entries.
@@ -63,6 +64,7 @@ class Compiler(Closable):
         self.cache = CompileCache(self.config.compile_cache)
         self._headers = PrecompiledHeaders(self.cache.folder / "headers")
         self._server: ForkServer | None = None
+        self._references = SlowReferences(self.config)
 
     def build_for(self, architecture: str) -> None:
         """Build for GPUs of this architecture ("9.0a"), unless the configuration or a visible GPU names one."""
@@ -105,23 +107,25 @@ class Compiler(Closable):
     def _build(self, code: str, problem_source: str) -> tuple[CompileResult, dict[str, bytes]]:
         for _ in range(ATTEMPTS):
             try:
-                return self._build_once(code, problem_source)
+                if self._server is None:
+                    self._server = ForkServer(self.config, headers=str(self._headers.path))
+                attempt = partial(self._build_once, self._server, code, problem_source)
+                return self._references.with_time(self._server, problem_source, code, attempt)
             except ServerDied as error:
                 trouble = str(error)
             except Misbehaviour as error:
                 return CompileResult(error.reason, error.detail), {}
         return CompileResult("evaluator_error", trouble), {}
 
-    def _build_once(self, code: str, problem_source: str) -> tuple[CompileResult, dict[str, bytes]]:
-        if self._server is None:
-            self._server = ForkServer(self.config, headers=str(self._headers.path))
-        builder = self._server.spawn(role="builder", cores=[])
+    def _build_once(
+        self, server: ForkServer, code: str, problem_source: str, alone_s: float
+    ) -> tuple[CompileResult, dict[str, bytes]]:
+        builder = server.spawn(role="builder", cores=[])
         build = os.memfd_create("build", os.MFD_CLOEXEC)
         try:
             architecture = self.config.cuda_arch_list if self.config.device != "cpu" else ""
             request = Build(code, problem_source, architecture)
             limit_s = self.config.limits.load_timeout_s * 2
-            alone_s = longest_alone_s(code, self.config.limits, 0.0)
             built, refused = builder.ask(request, limit_s, doing="the build", fds=(build,), alone_s=alone_s)
             libraries = _libraries(built, build)
             failed = {key: text[:_LONGEST_TEXT] for key, text in refused[:_MOST_FAILURES]}

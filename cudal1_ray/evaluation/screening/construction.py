@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from cudal1_ray.closable import Closable
 from cudal1_ray.evaluation.compiling.compiler import Compiler, Extensions
 from cudal1_ray.evaluation.config import EvaluationConfig
 from cudal1_ray.evaluation.exchange.messages import Construction, Screen
 from cudal1_ray.evaluation.host.handles import ContestantHandle, ForkServer, Misbehaviour
-from cudal1_ray.evaluation.screening.hints import longest_alone_s
+from cudal1_ray.evaluation.screening.slow_references import SlowReferences
 from cudal1_ray.problems import Problem
 
 # Failures that a process with the device would show as well. Others (memory, a crash) may be due to its absence.
@@ -25,7 +23,7 @@ class Screening(Closable):
     """
 
     def __init__(self, config: EvaluationConfig, server: ForkServer) -> None:
-        self._config, self._server = config, server
+        self._config, self._server, self._references = config, server, SlowReferences(config)
         self._compiler: Compiler | None = None  # created for the first candidate with extensions
 
     def build(self, problem: Problem, code: str) -> Extensions:
@@ -48,20 +46,22 @@ class Screening(Closable):
             Misbehaviour: when that fails.
             ServerDied: when the fork server dies.
         """
-        limits, doing = self._config.limits, "import and construction"
-        screener = self._server.spawn(role="screener", cores=[])
+        request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
+        fds, limit_s = tuple(extensions.libraries.values()), self._config.limits.load_timeout_s
+
+        def attempt(alone_s: float) -> None:
+            screener = self._server.spawn(role="screener", cores=[])
+            try:
+                if self._has_arguments(screener, problem):
+                    screener.ask(request, limit_s, doing="import and construction", fds=fds, alone_s=alone_s)
+            finally:
+                screener.close()
+
         try:
-            start = time.monotonic()
-            if self._has_arguments(screener, problem):
-                alone_s = longest_alone_s(code, limits, time.monotonic() - start)
-                request = Screen(code, self._config.device, list(extensions.libraries), extensions.failed)
-                fds = tuple(extensions.libraries.values())
-                screener.ask(request, limits.load_timeout_s, doing=doing, fds=fds, alone_s=alone_s)
+            self._references.with_time(self._server, problem.source, code, attempt)
         except Misbehaviour as error:
             if error.reason in _DECISIVE:
                 raise
-        finally:
-            screener.close()
 
     def _has_arguments(self, screener: ContestantHandle, problem: Problem) -> bool:
         """Return whether the problem defines the model's constructor arguments and leaves global state as it was."""
