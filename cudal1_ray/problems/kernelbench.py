@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.problems.other_forms import (
     KERNELBOOK_COLUMNS,
     definition_files,
@@ -96,10 +96,9 @@ def load_hub(name: str, revision: str | None = None, levels: Iterable[int] | Non
     try:
         folder = snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=["*.parquet"])
     except Exception as error:  # the hub's client raises its own, httpx's and OS errors, by version
-        reason = str(error).strip().splitlines()
         raise UserError(
             f"problems.hub_name: data set {name!r} could not be fetched "
-            f"({reason[0] if reason else error!r}); check the name and the connection, or use "
+            f"({first_line(error)}); check the name and the connection, or use "
             "problems=kernelbench_parquet with a file of your own"
         ) from error
     return load_parquet(folder, levels)

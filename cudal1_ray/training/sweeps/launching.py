@@ -17,7 +17,7 @@ import ray
 
 from cudal1_ray.actors.placement import connect
 from cudal1_ray.config import Config, started_cluster
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.training.stopping import Stopper
 from cudal1_ray.training.sweeps.jobs import JobEnding, SweepFolder, SweepJob
 from cudal1_ray.training.sweeps.reservation import Reservation, inside
@@ -173,8 +173,7 @@ class _Launcher:
             try:
                 code, cause = ray.get(driver)
             except ray.exceptions.RayError as error:
-                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-                code, cause = 1, f"its driver was lost: {type(error).__name__}: {lines[0] if lines else 'no message'}"
+                code, cause = 1, f"its driver was lost: {type(error).__name__}: {first_line(error)}"
             state = {0: "finished", 130: "interrupted"}.get(code, "failed")
             if self._stopper.terminated and (state == "interrupted" or cause == ENDED_EARLY):
                 state = "stopped"
