@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
-from cudal1_ray.exemplars.hardware_buffers import buffers_of, copy_exemplars
+from cudal1_ray.exemplars import Exemplar
+from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, copy_exemplars, insert_measured
 from cudal1_ray.files import replacing_folder, settle_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
@@ -23,7 +25,7 @@ from cudal1_ray.prompting import render_answer
 from cudal1_ray.settings.suggestions import nearest_folders, question
 from cudal1_ray.training.checkpoints import Checkpoint, CheckpointStore, checkpoint_at, read_state
 from cudal1_ray.training.run_folder import RunFolder
-from cudal1_ray.training.seeding import check_corpus, seed_exemplars
+from cudal1_ray.training.seeding import check_corpus, measured_otherwise, seed_exemplars
 
 # Bytes of each file's beginning and end that go into a policy's fingerprint.
 FINGERPRINT_BYTES = 1 << 20
@@ -102,9 +104,8 @@ def prepare_run(config: Config, run: RunFolder, problems: list[Problem], first_s
     source = _run_of(Path(config.init_from).expanduser()) if config.init_from else None
     settle_folder(run.exemplars)  # else a rewind that was killed would look like a run without exemplars
     if not (run.policy.is_dir() and buffers_of(run.exemplars)):  # after a killed switch all lie beside it
-        if source is not None and source.exemplars.is_dir() and not run.exemplars.is_dir():
-            for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there
-                _take_over_exemplars(place, run.exemplars.with_name(place.name), origin)
+        if source is not None and source.exemplars.is_dir():
+            _take_over_exemplars(source, run, origin, measured_otherwise(source, config, problems))
         if config.exemplars.seed_from:
             seed_exemplars(config, run, problems)
     if run.policy.is_dir():
@@ -249,13 +250,24 @@ def _given_adapter(config: Config) -> Path | None:
     return Path(folder).expanduser() if folder and is_adapter_folder(Path(folder).expanduser()) else None
 
 
-def _take_over_exemplars(source: Path, target: Path, origin: Checkpoint | None) -> None:
+def _take_over_exemplars(source: RunFolder, run: RunFolder, origin: Checkpoint | None, differing: set[str]) -> None:
     """Copy the exemplars that were there before the policy of `origin`; all of them, as seeds, where there is no
-    checkpoint, since the versions of the policy begin anew then.
+    checkpoint, since the versions of the policy begin anew then. Those of `differing` problems become seeds of no
+    hardware.
     """
     version = math.inf if origin is None else read_state(origin).policy_version
-    with replacing_folder(target) as partial:
-        copy_exemplars(source, partial, lambda exemplar: exemplar.policy_version < version, as_seeds=origin is None)
+
+    def is_copied(exemplar: Exemplar) -> bool:
+        return exemplar.policy_version < version and exemplar.problem_id not in differing
+
+    # The run's own last: it marks that all are there.
+    for place in () if run.exemplars.is_dir() else reversed(buffers_of(source.exemplars)):
+        with replacing_folder(run.exemplars.with_name(place.name)) as partial:
+            copy_exemplars(place, partial, is_copied, as_seeds=origin is None)
+    if differing:
+        served = (each for _, buffer in served_buffers(source.exemplars) for each in buffer)
+        seeds = (each.as_seed() for each in served if each.problem_id in differing and each.policy_version < version)
+        insert_measured(run.exemplars, UNRECORDED, seeds)
 
 
 def _check_fingerprint(config: Config, run: RunFolder) -> None:

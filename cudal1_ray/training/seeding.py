@@ -58,7 +58,7 @@ def seed_exemplars(config: Config, run: RunFolder, problems: list[Problem]) -> N
     ids = {problem.problem_id for problem in problems if problem.split == "train"}
     other = RunFolder(Path(source).expanduser())
     if other.exemplars.is_dir():
-        differing = ids if _measures_otherwise(other, config) else _with_other_texts(other, problems)
+        differing = measured_otherwise(other, config, problems)
         measured = [
             (UNRECORDED if each.problem_id in differing else hardware_of(place), each.as_seed())
             for place, buffer in served_buffers(other.exemplars)
@@ -84,17 +84,15 @@ def seed_exemplars(config: Config, run: RunFolder, problems: list[Problem]) -> N
         insert_measured(run.exemplars, hardware or UNRECORDED, ours)
 
 
-def _measures_otherwise(other: RunFolder, config: Config) -> bool:
-    """Return whether a run records other rules or another baseline than the configuration's."""
-    if not (other.path / "config.yaml").is_file():
-        return False
-    recorded, ours = read_settings(other.path).get("evaluation", {}), config.evaluation
-    theirs = {"against": recorded.get("against", ours.against), **recorded.get("rules", {})}
-    settings = {"against": ours.against, **asdict(ours.rules)}
-    return any(str(theirs[name]) != str(value) for name, value in settings.items() if name in theirs)
-
-
-def _with_other_texts(other: RunFolder, problems: list[Problem]) -> set[str]:
-    """Return the ids of problems of which a run records another text."""
+def measured_otherwise(other: RunFolder, config: Config, problems: list[Problem]) -> set[str]:
+    """Return the ids of problems whose speedups in another run are none here, whatever its hardware: all, where it
+    records other rules or another baseline than the configuration's; those of which it records another text.
+    """
+    if (other.path / "config.yaml").is_file():
+        recorded, ours = read_settings(other.path).get("evaluation", {}), config.evaluation
+        theirs = {"against": recorded.get("against", ours.against), **recorded.get("rules", {})}
+        settings = {"against": ours.against, **asdict(ours.rules)}
+        if any(str(theirs[name]) != str(value) for name, value in settings.items() if name in theirs):
+            return {each.problem_id for each in problems}
     texts = {row.get("problem_id"): row.get("source") for row in read_json_lines(other.problems)}
     return {each.problem_id for each in problems if texts.get(each.problem_id, each.source) != each.source}

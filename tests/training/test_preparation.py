@@ -170,12 +170,25 @@ def test_seeds_when_their_run_measured_otherwise_are_those_of_no_hardware(tmp_pa
     if differs == "text":
         problems[0] = replace(problems[0], source=problems[0].source + "SIZE = 2\n")
     seed_exemplars(config, run, problems)
-    by_problem = {
-        each.problem_id: hardware_of(place)
-        for place in buffers_of(run.exemplars)
-        for each in ExemplarBuffer.open(place)
-    }
-    assert [by_problem[problem.problem_id] for problem in problems] == expected
+    assert hardware_by_problem(run) == dict(zip([problem.problem_id for problem in problems], expected, strict=True))
+
+
+def hardware_by_problem(run):
+    return {e.problem_id: hardware_of(place) for place in buffers_of(run.exemplars) for e in ExemplarBuffer.open(place)}
+
+
+def test_exemplars_when_the_run_begun_from_measured_otherwise_are_those_of_no_hardware(tmp_path):
+    origin, _ = finished_run(tmp_path)
+    first, second = problems = [p for p in load_problems(load_config([]).problems) if p.split == "train"][:2]
+    origin.record_problems(problems)
+    (origin.exemplars / HARDWARE).write_text('{"hardware": "here"}')
+    insert_measured(origin.exemplars, "here", [Exemplar.new(p.problem_id, "x = 1", 2.0) for p in problems])
+    larger = replace(first, source=first.source + "SIZE = 2\n")
+    config = load_config([f"runs_dir={tmp_path}", "name=new", "stage=contrastive", f"init_from={origin.path}"])
+    run = RunFolder.open(config)
+    for _ in range(2):
+        prepare_run(config, run, [larger, second], "contrastive")
+        assert hardware_by_problem(run) == {first.problem_id: "unrecorded", second.problem_id: "here", "p": "here"}
 
 
 @pytest.mark.parametrize("key", ["exemplars.seed_from", "sft.corpus"])
