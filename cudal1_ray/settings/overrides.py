@@ -16,7 +16,6 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.settings.keys import Key, Section
 from cudal1_ray.settings.presets import Preset
 from cudal1_ray.settings.suggestions import nearest, nearest_keys, question
-from cudal1_ray.source.text import line_without_text
 
 _SWEEP_FUNCTION = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 # Digits from which Python reads no integer (sys.int_info.default_max_str_digits + 1).
@@ -59,8 +58,8 @@ class Overrides:
     def _prepare(self, override: str, sweep: bool) -> str:
         try:
             os.fsencode(override)
-        except UnicodeEncodeError as error:
-            raise UserError(f"{override!r:.60}: {line_without_text(error)[1]}") from None
+        except UnicodeEncodeError:
+            raise UserError(f"{override!r:.60}: half of a surrogate pair is no character") from None
         left, sign, value = override.partition("=")
         key = left.lstrip("+")
         if key.startswith(("hydra.", "hydra/")) or left.startswith("~"):
