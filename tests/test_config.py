@@ -83,7 +83,11 @@ def test_recipe_when_composed_has_lengths_and_devices_that_fit(recipe):
     if config.policy.kind != "scratch":
         assert config.rewards.kind == "staged" and not config.rewards.smoothing and config.policy.chat
         assert config.learner.optimizer == "adamw"
-        assert config.contrastive.learning_rate <= (3e-4 if config.policy.lora_rank else 1e-6)
+        rates = [config.sft.learning_rate, config.self_supervised.learning_rate, config.contrastive.learning_rate]
+        if config.policy.lora_rank:
+            assert all(1e-4 <= rate <= 3e-4 for rate in rates), rates  # docs/own-model.md, in every stage
+        else:
+            assert rates[0] <= 1e-5 and max(rates[1:]) <= 1e-6, rates
 
 
 @pytest.mark.parametrize(
