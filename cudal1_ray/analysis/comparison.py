@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cudal1_ray.analysis.run_data import credited_speedup, degenerate_problems, is_accepted, is_void
+from cudal1_ray.analysis.run_data import counted_rows, credited_speedup, is_accepted
 from cudal1_ray.analysis.statistics import (
     FAILURE_IN_GEOMEAN,
     SampleSet,
@@ -49,21 +49,11 @@ class Comparison:
 def samples_of(rows: Rows, stage: str, split: str | None, *, copies_fail: bool = False) -> SampleSet:
     """Return the assessment rows of one stage and split (None: both splits) as a SampleSet.
 
-    Void rows are left out, and problems that any row flags as degenerate: their output does not depend on their input,
-    so that any speedup of theirs is without meaning. With `copies_fail` a copy of an exemplar in its prompt counts as a
-    failure.
+    Rows are those of `counted_rows`. With `copies_fail` a copy of an exemplar in its prompt counts as a failure.
     """
-    rows = list(rows)
-    left_out = degenerate_problems(rows)
     by_problem: dict[str, list[tuple[bool, float]]] = {}
-    for row in rows:
-        if (
-            row.get("stage") == stage
-            and (split is None or row.get("split") == split)
-            and row.get("problem_id")
-            and str(row["problem_id"]) not in left_out
-            and not is_void(row)
-        ):
+    for row in counted_rows(rows):
+        if row.get("stage") == stage and (split is None or row.get("split") == split) and row.get("problem_id"):
             fails = copies_fail and bool(row.get("copied"))
             sample = (False, 0.0) if fails else (is_accepted(row), credited_speedup(row))
             by_problem.setdefault(str(row["problem_id"]), []).append(sample)

@@ -28,7 +28,7 @@ from cudal1_ray.analysis.figure import (
     speedup_axis,
     stage_ink,
 )
-from cudal1_ray.analysis.run_data import SPLITS, RunData, credited_speedup, is_accepted, text_list
+from cudal1_ray.analysis.run_data import SPLITS, RunData, counted_rows, credited_speedup, is_accepted, text_list
 from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.analysis.tables import format_interval, format_share, format_speedup, split_name, stage_name
 from cudal1_ray.evaluation.reasons import describe
@@ -256,7 +256,7 @@ def rejection_counts(run: RunData) -> list[tuple[str, int]]:
 def _problem_cells(run: RunData, stages: list[str]) -> dict[tuple[str, str], dict[str, float]]:
     """Return {(split, problem): {stage: geometric mean of accepted samples, 0.0 when none was accepted}}."""
     accepted: dict[tuple[str, str, str], list[float]] = {}
-    for row in run.assessments:
+    for row in counted_rows(run.assessments):
         key = (str(row.get("split")), str(row.get("problem_id")), str(row.get("stage")))
         accepted.setdefault(key, []).extend([credited_speedup(row)] if is_accepted(row) else [])
     cells: dict[tuple[str, str], dict[str, float]] = {}

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cudal1_ray.analysis.run_data import SPLITS, RunData, credited_speedup, is_accepted, is_degenerate, text_list
+from cudal1_ray.analysis.run_data import (
+    SPLITS,
+    RunData,
+    credited_speedup,
+    is_accepted,
+    is_degenerate,
+    is_void,
+    text_list,
+)
 from cudal1_ray.analysis.statistics import geometric_mean
 
 
@@ -16,12 +24,13 @@ class ProblemLine:
     """What is known of one problem.
 
     Attributes:
-        rollouts, correct: samples of training, and those accepted.
+        rollouts, correct: samples of training that are not void, and those accepted.
         best: the fastest speedup in training; None without one.
         assessed, assessed_correct: the same of the last assessed stage.
         geomean: geometric mean speedup of that stage's accepted samples; None without one.
         first_geomean: the same of the first assessed stage.
-        reason, reason_share: the most frequent reason of rejection, and its share of the rejected samples.
+        reason, reason_share: the most frequent reason of rejection, and its share of the rejected samples, void ones
+            included.
     """
 
     problem_id: str
@@ -49,16 +58,17 @@ def problem_lines(run: RunData) -> list[ProblemLine]:
         rows, samples = trained.get(problem, []), assessed.get(problem, [])
         first, last = ([row for row in samples if stages and row.get("stage") == stages[i]] for i in (0, -1))
         rejected = [row for row in [*rows, *last] if not is_accepted(row)]
+        counted, counted_last = ([row for row in some if not is_void(row)] for some in (rows, last))
         reason, count = _most_frequent(rejected)
         lines.append(
             ProblemLine(
                 problem_id=problem,
                 split=splits.get(problem, "train"),
                 degenerate=any(is_degenerate(row) for row in [*rows, *samples]),
-                rollouts=len(rows),
+                rollouts=len(counted),
                 correct=sum(is_accepted(row) for row in rows),
                 best=max((credited_speedup(row) for row in rows if is_accepted(row)), default=None),
-                assessed=len(last),
+                assessed=len(counted_last),
                 assessed_correct=sum(is_accepted(row) for row in last),
                 first_geomean=_geomean(first),
                 geomean=_geomean(last),

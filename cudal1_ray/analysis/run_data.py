@@ -81,7 +81,7 @@ class RunData:
 
     def counted_rollouts(self) -> list[dict[str, Any]]:
         """Return the rollouts that are neither void nor of a degenerate problem, whose speedups mean nothing."""
-        return [row for row in self.rollouts if not is_void(row) and not is_degenerate(row)]
+        return counted_rows(self.rollouts)
 
     def stages(self) -> list[str]:
         """Return the stages that occur in the run, in the order of the method; unknown names last."""
@@ -122,6 +122,15 @@ def is_degenerate(row: Mapping[str, Any]) -> bool:
 def degenerate_problems(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return ids of the problems that any row flags: a candidate may fail before its problem is ever opened."""
     return {str(row["problem_id"]) for row in rows if row.get("problem_id") and is_degenerate(row)}
+
+
+def counted_rows(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the rows that shares and means are of: neither void, nor of a problem that any of the rows flags as
+    degenerate, so that its speedups mean nothing.
+    """
+    rows = list(rows)
+    left_out = degenerate_problems(rows)
+    return [row for row in rows if str(row.get("problem_id")) not in left_out and not is_void(row)]
 
 
 def credited_speedup(row: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from cudal1_ray.analysis.run_data import RunData, is_degenerate, number
+from cudal1_ray.analysis.run_data import RunData, counted_rows, number
 from cudal1_ray.analysis.tables import format_share, format_speedup, split_name, stage_name
 from cudal1_ray.wording import counted
 
@@ -52,8 +52,8 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
 def _kernels(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return HTML of the shares of samples in which a kernel of the candidate's own ran, by stage and split."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if "own_kernel" in row and not is_degenerate(row):
+    for row in counted_rows(rows):
+        if "own_kernel" in row:
             groups.setdefault((str(row.get("stage")), str(row.get("split"))), []).append(row)
     body = []
     for (stage, split), group in groups.items():

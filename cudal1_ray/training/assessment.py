@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from cudal1_ray.analysis.run_data import degenerate_problems
+from cudal1_ray.analysis.run_data import counted_rows
 from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.config import Config
 from cudal1_ray.errors import UserError
@@ -228,16 +228,15 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return a table's figures of samples: shares of all samples between 0 and 1, speedups as factors.
 
     Args:
-        rows: with the keys problem_id, speedup (0 for a failure), own_kernel and degenerate.
+        rows: with the keys problem_id, speedup (0 for a failure), own_kernel, reasons and degenerate.
 
     Returns:
         samples, problems; success (right), fast_1 and fast_1_2 (right and faster than 1.0 and 1.2), own_kernel (right
         with a kernel of its own), geomean (a failure counts as 0.1); and best_success, best_fast_1, best_fast_1_2,
         best_own_kernel, best_geomean, the same over the best sample of each problem, n of them being drawn (pass@n).
-        Problems that any of the rows calls degenerate are left out.
+        They are of `counted_rows`: without void samples, and problems that any of the rows calls degenerate.
     """
-    left_out = degenerate_problems(rows)
-    counted = [row for row in rows if row["problem_id"] not in left_out]
+    counted = counted_rows(rows)
     best: dict[str, float] = defaultdict(float)
     own: dict[str, bool] = defaultdict(bool)
     owned = [row["speedup"] > 0 and row["own_kernel"] for row in counted]

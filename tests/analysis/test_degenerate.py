@@ -11,6 +11,9 @@ import pytest
 from rich.console import Console
 
 from cudal1_ray.analysis import combine_seeds, compare_runs, present, read_run, summarise
+from cudal1_ray.analysis.plots_outcome import problems_plot
+from cudal1_ray.analysis.problem_table import problem_lines
+from cudal1_ray.analysis.step_assessments import step_assessments_table
 
 
 def row(problem_id, speedup, **more):
@@ -84,3 +87,16 @@ def test_summary_when_the_evaluation_of_a_sample_failed_leaves_it_out(tmp_path, 
     entry = summarise(run)["stages"]["sft"]["train"]
     assert (entry["problems"], entry["samples"], entry["success_rate"]) == (1, 2, 0.5)
     assert len(run.counted_rollouts()) == 2
+    [line] = problem_lines(run)
+    assert (line.correct, line.rollouts, line.assessed_correct, line.assessed) == (1, 2, 1, 2)
+
+
+def test_figures_when_an_evaluation_failed_or_a_problem_is_degenerate_leave_the_rows_out(tmp_path):
+    rows = [row("plain", 2.0, own_kernel=True), row("plain", 0.0, own_kernel=False, reasons=["wrong_output"])]
+    rows += [row(problem, 0.0, own_kernel=False, reasons=["evaluator_error"]) for problem in ("plain", "unmeasured")]
+    rows += [row("constant", 90.0, own_kernel=True, degenerate=True), row("constant", 0.0, own_kernel=False)]
+    run = read_run(write(tmp_path / "run", rows))
+    html = step_assessments_table(run)
+    assert "train problems, 2 samples" in html and html.count("<td>50%</td>") == 3
+    drawn = problems_plot(run).svg
+    assert "plain, supervised" in drawn and "unmeasured, " not in drawn and "constant, " not in drawn

@@ -59,6 +59,13 @@ def test_problem_when_one_sample_finds_it_degenerate_is_left_out_with_those_that
     assert (figures["samples"], figures["problems"], figures["success"]) == (1, 1, 1.0)
 
 
+def test_figures_when_an_evaluation_failed_leave_its_sample_out():
+    void = [{**sample_row(problem, 0.0), "reasons": ["unstable_timing"]} for problem in ("a", "b")]
+    figures = figures_of_rows([sample_row("a", 2.0), *void])
+    assert (figures["samples"], figures["problems"], figures["success"]) == (1, 1, 1.0)
+    assert figures["geomean"] == figures["best_geomean"] == pytest.approx(2.0)
+
+
 def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     run = RunData(tmp_path)
     assert step_assessments_table(run) == ""
