@@ -106,6 +106,11 @@ def smooth(values: np.ndarray) -> np.ndarray:
     return np.array([values[max(0, i - half) : i + half + 1].mean() for i in range(len(values))])
 
 
+def end_of_line(values: np.ndarray, rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return where the line of the last row's stage ends; other stages have lines of their own."""
+    return float(smooth(values[[row.get("stage") == rows[-1].get("stage") for row in rows]])[-1])
+
+
 def progress_plot(run: RunData) -> Plot:
     """Plot geometric mean and best speedup, and success rate, over the steps of all stages."""
     name, title = "progress", "Speedup and success over the run"
@@ -142,7 +147,7 @@ def progress_plot(run: RunData) -> Plot:
                 if not narrow:
                     label_beside(top, ends[-1], (best_x[-1], best.max()), 6, 8.5, MUTED)
             if len(speed):
-                end = smooth(speed)[-1]
+                end = end_of_line(speed, speed_rows)
                 ends.append(f"{label} {format_speedup(end)}×")
                 if not narrow:
                     label_beside(top, ends[-1], (speed_x[-1], end), 6, 8.5)
@@ -153,13 +158,14 @@ def progress_plot(run: RunData) -> Plot:
         top.set_title("\n".join(["speedup (log scale)", ", ".join(ends)]) if narrow and ends else "speedup (log scale)")
         if len(success):
             _points_and_line(bottom, success_x, success, success_rows)
-            end = f"success {format_share(smooth(success)[-1])}"
+            share = end_of_line(success, success_rows)
+            label_text = f"success {format_share(share)}"
             if not narrow:
-                label_beside(bottom, end, (success_x[-1], smooth(success)[-1]), 6, 8.5)
+                label_beside(bottom, label_text, (success_x[-1], share), 6, 8.5)
             pairs = zip(success_rows, success, strict=True)
             texts = [f"{_place(row)}: {format_share(value)} correct" for row, value in pairs]
             hover_points(bottom, success_x, success, texts)
-            bottom.set_title(f"share of candidates that are correct\n{end}" if narrow else "")
+            bottom.set_title(f"share of candidates that are correct\n{label_text}" if narrow else "")
         if not narrow or not len(success):
             bottom.set_title("share of candidates that are correct")
         bottom.set(ylim=(-0.03, 1.03), xlabel="step")

@@ -13,7 +13,8 @@ from cudal1_ray.analysis import read_run, write_report
 from cudal1_ray.analysis.candidates import references_of
 from cudal1_ray.analysis.figure import INKS, spread_labels
 from cudal1_ray.analysis.plots_exemplars import best_so_far, lineage
-from cudal1_ray.analysis.plots_progress import role_shares
+from cudal1_ray.analysis.plots_progress import progress_plot, role_shares
+from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.errors import UserError
 
 SECTIONS = {
@@ -305,3 +306,10 @@ def test_exemplars_when_a_manifest_is_there_are_those_it_counts(complete, tmp_pa
     manifest = {"format": 1, "shards": [["shard-0.parquet", 7]]}
     (tmp_path / "exemplars" / "manifest.json").write_text(json.dumps(manifest))
     assert len(read_run(tmp_path).exemplars) == 7
+
+
+def test_progress_when_the_last_stage_has_one_step_ends_at_that_steps_value(tmp_path):
+    steps = [("sft", step, 0.1, 0.0) for step in range(5)] + [("contrastive", 0, 3.0, 1.0)]
+    names = ("stage", "step", "geomean_speedup", "success_rate")
+    drawn = progress_plot(RunData(tmp_path, metrics=[dict(zip(names, row, strict=True)) for row in steps])).svg
+    assert ">geometric mean 3.00×<" in drawn and ">success 100%<" in drawn
