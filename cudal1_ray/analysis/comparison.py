@@ -26,8 +26,8 @@ Rows = Iterable[dict[str, Any]]
 class Comparison:
     """`second` against `first` over the problems both have, every problem with equal weight.
 
-    log_geomean_difference: log geomean(second) - log geomean(first), with its interval [low, high];
-    speedup_ratio*: the exponential of these (1.2 = the second is 1.2 times faster in the geometric mean).
+    log_geomean_difference: log geomean(second) - log geomean(first), with its interval [low, high], None for a single
+    problem; speedup_ratio*: the exponential of these (1.2 = the second is 1.2 times faster in the geometric mean).
     """
 
     first: str
@@ -35,11 +35,11 @@ class Comparison:
     split: str
     problems: int
     log_geomean_difference: float
-    log_geomean_low: float
-    log_geomean_high: float
+    log_geomean_low: float | None
+    log_geomean_high: float | None
     speedup_ratio: float
-    speedup_ratio_low: float
-    speedup_ratio_high: float
+    speedup_ratio_low: float | None
+    speedup_ratio_high: float | None
     success_rate_difference: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def compare_samples(first: SampleSet, second: SampleSet, *, names: tuple[str, st
     logs = [np.nanmean(np.log(np.maximum(side.speedups, FAILURE_IN_GEOMEAN)), axis=1).mean() for side in sides]
     success = [np.nanmean(side.accepted, axis=1).mean() for side in sides]
     difference = float(logs[1] - logs[0])
-    low, high = percentile_interval(paired_log_geomean_draws(first, second))
+    low, high = percentile_interval(paired_log_geomean_draws(first, second)) if len(shared) > 1 else (None, None)
     return Comparison(
         first=names[0],
         second=names[1],
@@ -80,8 +80,8 @@ def compare_samples(first: SampleSet, second: SampleSet, *, names: tuple[str, st
         log_geomean_low=low,
         log_geomean_high=high,
         speedup_ratio=math.exp(difference),
-        speedup_ratio_low=math.exp(low),
-        speedup_ratio_high=math.exp(high),
+        speedup_ratio_low=None if low is None else math.exp(low),
+        speedup_ratio_high=None if high is None else math.exp(high),
         success_rate_difference=float(success[1] - success[0]),
     )
 

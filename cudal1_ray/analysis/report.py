@@ -33,6 +33,7 @@ from cudal1_ray.analysis.tables import (
     format_share,
     format_speedup,
     html_table,
+    interval_of_ratio,
     split_name,
     stage_name,
 )
@@ -303,6 +304,7 @@ def template(name: str) -> Template:
         stage=stage_name,
         split=split_name,
         interval=format_interval,
+        bounds=interval_of_ratio,
         python=highlight_python,
         reason=describe,
     )

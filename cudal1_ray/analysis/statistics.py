@@ -128,7 +128,7 @@ def bootstrap_intervals(samples: SampleSet, *, draws: int = DRAWS, seed: int = S
 
     Where every sample succeeded, or none did, resampling shows nothing of the success rate; its
     interval is then the exact binomial one over problems (Clopper and Pearson 1934), which leans to the wide
-    side.
+    side. A single problem shows nothing of others: it has that interval alone.
     """
     mean, median = (np.mean, np.median) if samples.balanced else (np.nanmean, np.nanmedian)
     collected: dict[str, list[np.ndarray]] = {name: [] for name in INTERVAL_METRICS}
@@ -142,7 +142,8 @@ def bootstrap_intervals(samples: SampleSet, *, draws: int = DRAWS, seed: int = S
         collected["mean"].append(mean(speedups, axis=1))
         collected["geomean"].append(np.exp(mean(drawn_logs, axis=1)))
         collected["median"].append(median(speedups, axis=1))
-    intervals = {name: percentile_interval(np.concatenate(parts)) for name, parts in collected.items()}
+    several = len(samples.counts) > 1
+    intervals = {n: percentile_interval(np.concatenate(parts)) for n, parts in collected.items() if several}
     rate = float(np.nanmean(samples.accepted))
     if rate in (0.0, 1.0):
         intervals["success_rate"] = extreme_share_interval(rate, len(samples.counts))

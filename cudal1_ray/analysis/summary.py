@@ -113,7 +113,7 @@ def conventions(run: RunData, sets: Mapping[Any, SampleSet]) -> dict[str, Any]:
         "percentiles": "Linear interpolation between order statistics; p50 is the median.",
         "intervals": f"{CONFIDENCE:.0%} percentile bootstrap: {DRAWS} resamples of "
         f"the problems, then of the samples within each problem; seed {SEED}. A success "
-        "rate of 0 or 1 has the exact binomial interval over problems.",
+        "rate of 0 or 1 has the exact binomial interval over problems; over a single problem nothing else has one.",
         "best_of_n": "The best verified sample of each problem, a problem without one counting as a failure; "
         "intervals resample problems only. n is the number of samples of a problem.",
         "asked_with_exemplars": _asked_with_exemplars(run),

@@ -92,6 +92,12 @@ def format_interval(bounds: tuple[float, float] | list[float] | None, share: boo
     return f"{show(bounds[0])} to {show(bounds[1])}"
 
 
+def interval_of_ratio(row: Mapping[str, Any]) -> list[float] | None:
+    """Return the interval of a summary's comparison, None where it has none."""
+    low, high = row["speedup_ratio_low"], row["speedup_ratio_high"]
+    return None if low is None else [low, high]
+
+
 def degenerate_text(summary: Mapping[str, Any]) -> str:
     """Return one sentence on degenerate problems and what became of their samples; empty where there are none."""
     entry = summary.get("degenerate") or {}

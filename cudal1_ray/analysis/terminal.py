@@ -15,7 +15,9 @@ from cudal1_ray.analysis.run_data import SPLITS
 from cudal1_ray.analysis.tables import (
     degenerate_text,
     fitting_table,
+    format_interval,
     format_speedup,
+    interval_of_ratio,
     print_table,
     split_name,
     stage_name,
@@ -84,5 +86,5 @@ def comparison_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
-    bounds = f"{format_speedup(row['speedup_ratio_low'])} to {format_speedup(row['speedup_ratio_high'])}"
-    return f"{format_speedup(row['speedup_ratio'])} ({bounds})"
+    interval = format_interval(interval_of_ratio(row))
+    return format_speedup(row["speedup_ratio"]) + (f" ({interval})" if interval else "")

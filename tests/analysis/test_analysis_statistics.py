@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cudal1_ray.analysis.comparison import compare_runs
+from cudal1_ray.analysis.report import render_report
 from cudal1_ray.analysis.run_data import RunData
 from cudal1_ray.analysis.statistics import (
     bootstrap_intervals,
@@ -19,6 +20,7 @@ from cudal1_ray.analysis.statistics import (
 )
 from cudal1_ray.analysis.summary import combine_seeds, summarise
 from cudal1_ray.analysis.tables import convention_text
+from cudal1_ray.analysis.terminal import comparison_lines
 from cudal1_ray.errors import UserError
 
 
@@ -186,3 +188,14 @@ def test_geometric_ratio_when_there_are_several_has_the_t_interval_of_their_loga
     logs = t_interval([math.log(2.0), -math.log(2.0), math.log(2.0), math.log(2.0)])
     assert interval == pytest.approx([math.exp(bound) for bound in logs])
     assert geometric_ratio([3.0]) == (pytest.approx(3.0), None)
+
+
+def test_summary_when_one_problem_is_assessed_has_no_interval_of_its_speedup():
+    run = run_of(rows("sft", {"a": [1.0, 1.2]}), rows("contrastive", {"a": [2.0, 2.4]}))
+    summary = summarise(run)
+    assert list(summary["stages"]["contrastive"]["held_out"]["intervals"]) == ["success_rate"]
+    [line] = comparison_lines(summary)
+    assert "geometric mean times 2.00, success" in line
+    html = render_report(run, summary)
+    assert "changed by a factor of\n  2.00; it holds" in html and "nan" not in html.split("</style>")[1].lower()
+    assert combine_seeds([summary, summary])["comparisons"][0]["speedup_ratio"] == pytest.approx(2.0)
