@@ -7,6 +7,7 @@ Python itself (a text with a line break in it). A row of verdicts is what `verdi
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,8 @@ from cudal1_ray.source.text import clean_text, decode_source
 
 FIELDS = ("id", "problem", "candidate")
 _FORM = f"a row is {{{', '.join(map(repr, FIELDS))}}}"
+# Fields of a row of verdicts that tables print.
+FIGURES = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms")
 # What a row of verdicts begins with, and what follows its id.
 _ROW_BEGINS, _AFTER_ID = '{"id": ', ', "verdict": "'
 
@@ -203,6 +206,8 @@ class VerdictFile(Closable):
             if row.get("verdict") not in ("accepted", "rejected") or not identity:
                 raise UserError(f"{where}: not a verdict of this command; name another file")
             if identity in pairs:
+                if not _has_figures(row):
+                    raise UserError(f"{where}: not a whole verdict; remove the row, or name another file")
                 self._same(row, pairs[identity], where)
                 if not MOMENTARY & set(row.get("reasons") or ()):
                     rows[identity] = row
@@ -234,6 +239,16 @@ class VerdictFile(Closable):
         """Close the file and release it to other commands; calling it twice is fine."""
         self._lines.close()
         self._lock.close()
+
+
+def _has_figures(row: dict[str, Any]) -> bool:
+    """Return whether a row has what summaries read of it: an accepted one has a credited speedup above 0."""
+    try:
+        verdict = Verdict.from_dict({**row, "status": row["verdict"]})
+    except ValueError:
+        return False
+    credited = not verdict.accepted or 0.0 < verdict.credited_speedup < math.inf
+    return credited and row.keys() >= {"reasons", "credited_speedup", *FIGURES}
 
 
 def _may_be_cut(tail: str) -> bool:

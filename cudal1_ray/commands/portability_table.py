@@ -13,9 +13,9 @@ from rich.table import Table
 
 from cudal1_ray.analysis.tables import format_interval, format_speedup, markdown_lines
 from cudal1_ray.commands.evaluate_manifest import summary
+from cudal1_ray.commands.manifest import FIGURES
 
 Row = Mapping[str, Any]  # of a verdicts' file
-FIGURES = ("speedup", "speedup_low", "speedup_high", "runtime_ms", "reference_ms")
 MEANS = (("mean", "mean"), ("median", "median"), ("geometric mean", "geometric_mean"))
 
 

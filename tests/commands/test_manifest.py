@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,22 @@ def test_out_file_when_it_holds_something_else_stays_as_it_is(folder, text):
     assert out.read_text() == text
     with pytest.raises(UserError, match="--out /dev/null: no regular file"):
         VerdictFile(Path("/dev/null"), [], EvaluationConfig())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"credited_speedup": value} for value in (None, "fast", 0.0, math.nan, math.inf)]
+    + [{"reasons": 3}, {"speedup_low": "1.4"}, None],
+)
+def test_row_of_verdicts_when_figures_are_missing_or_of_another_type_is_named(folder, change):
+    config, out = EvaluationConfig(), folder / "out.jsonl"
+    pairs = read_manifest(manifest(folder, VALID_ROW)).pairs
+    with VerdictFile(out, pairs, config) as file:
+        row = file.add(pairs[0], Verdict("chain", "accepted", (), "", 1.5, 1.4, 1.6, 1.5))
+    out.write_text(text := json.dumps({"id": "a", "verdict": "accepted"} if change is None else row | change) + "\n")
+    with pytest.raises(UserError, match=f"^--out {out} row 1: not a whole verdict; remove the row"):
+        VerdictFile(out, pairs, config)
+    assert out.read_text() == text
 
 
 def test_verdicts_when_the_last_line_is_torn_keep_the_others(folder):
