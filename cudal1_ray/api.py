@@ -53,16 +53,21 @@ def evaluation_config(device: str = "cpu", settings: Sequence[str] = ()) -> Eval
     """Return the configuration that `cudal1 evaluate CANDIDATE` uses on a device, with overrides.
 
     Raises:
-        UserError: for a device or a setting that does not exist.
+        UserError: for a device or a setting that does not exist, and for one that is not read here.
     """
     if isinstance(settings, str):
         raise UserError(f"settings={settings!r:.60}: give a list of overrides, [{settings!r:.60}]")
+    if unusable := [setting for setting in settings if not isinstance(setting, str)]:
+        raise UserError(f"settings: {unusable[0]!r:.60} is no text; an override is, for example 'evaluation.threads=4'")
     presets = {"cpu": "cpu", "cuda": "cuda_certain"}
     if device not in presets:
         raise UserError(f"device={device!r}: must be one of {', '.join(presets)}")
+    from cudal1_ray.commands.evaluate import check_read
     from cudal1_ray.config import load_config  # Hydra, which few imports of this package need
 
-    return load_config([f"evaluation={presets[device]}", *settings]).evaluation
+    config = load_config([f"evaluation={presets[device]}", *settings]).evaluation
+    check_read(settings)
+    return config
 
 
 def _as_code(candidate: str | Path) -> str:

@@ -106,6 +106,12 @@ def test_evaluate_when_a_device_does_not_exist_is_refused():
         cudal1_ray.evaluation_config(settings="seed=1")
 
 
+@pytest.mark.parametrize("setting", ["problems.limit=3", "cluster.evaluator.count=2", "seed=1", 3])
+def test_setting_when_an_evaluation_does_not_read_it_is_refused(setting):
+    with pytest.raises(cudal1_ray.UserError, match=f"{setting}.* is "):
+        cudal1_ray.evaluation_config(settings=["evaluation.threads=1", setting])
+
+
 def test_evaluator_when_a_gpu_is_missing_names_what_to_take_instead():
     instead = f"a device below cuda:{count}" if (count := torch.cuda.device_count()) else "--device cpu"
     with pytest.raises(cudal1_ray.UserError, match=instead):

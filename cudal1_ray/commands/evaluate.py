@@ -10,7 +10,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = [argument for argument in arguments.given if "=" in argument and not os.path.isfile(argument)]
     candidates = [argument for argument in arguments.given if argument not in settings]
     config = load_config([f"evaluation={choose_preset(arguments)}", *settings])
-    _check_read(settings, arguments)
+    check_read(settings, over_run=arguments.run_folder is not None, over_ray=arguments.ray is not None)
     if arguments.fail_on is not None and (arguments.manifest or arguments.run_folder) is not None:
         raise UserError("--fail-on: goes with one CANDIDATE; verdicts of --manifest and --run are in a file")
     if arguments.run_folder is not None:
@@ -103,10 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
     return evaluate_manifest(arguments.manifest, arguments.out, config, arguments.ray is not None, arguments.json)
 
 
-def _check_read(settings: list[str], arguments: argparse.Namespace) -> None:
-    """Raise UserError for a setting that this command would ignore."""
-    sections = {"problems": arguments.run_folder, "cluster": arguments.ray}
-    read = _READ | {section for section, option in sections.items() if option is not None}
+def check_read(settings: Sequence[str], *, over_run: bool = False, over_ray: bool = False) -> None:
+    """Raise UserError for a setting that an evaluation would ignore; `over_run`, `over_ray`: with --run, with --ray."""
+    read = _READ | {section for section, is_read in {"problems": over_run, "cluster": over_ray}.items() if is_read}
     for setting in settings:
         section = re.split(r"[./@=]", setting.lstrip("+"), maxsplit=1)[0]
         if section not in read:
