@@ -35,6 +35,8 @@ SPLITS = ("held_out", "train")
 
 # Reasons that are no statement about a candidate. Degenerate problems are counted where they are asked for.
 _FAILED_OTHERWISE = MOMENTARY | PROBLEM_FAULTS - {"degenerate_input"}
+# Fields by which rows differ: each holds a text or a number.
+_KEYS = ("stage", "split", "problem_id", "index", "step")
 # A folder with none of these is no run.
 _PARTS = ("config.yaml", "metrics.jsonl", "assessments.jsonl", "rollouts", "exemplars")
 
@@ -139,8 +141,8 @@ def credited_speedup(row: Mapping[str, Any]) -> float:
 
 
 def text_list(value: Any) -> list[str]:
-    """Return a list as strings, empty for null."""
-    return [str(item) for item in value or ()]
+    """Return a list as strings, empty for null and anything else."""
+    return [str(item) for item in value] if isinstance(value, (list, tuple)) else []
 
 
 def read_run(folder: str | Path) -> RunData:
@@ -190,8 +192,9 @@ def read_texts(row: dict[str, Any], columns: Iterable[str]) -> dict[str, str]:
 
 
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    rows, unreadable = salvage_json_lines(path)
-    if unreadable:
+    every, unreadable = salvage_json_lines(path)
+    rows = [row for row in every if not any(isinstance(row.get(key), (list, dict)) for key in _KEYS)]
+    if unreadable := unreadable + len(every) - len(rows):
         notes.append(f"{path.name}: {counted(unreadable, 'unreadable line')} skipped.")
     return rows
 

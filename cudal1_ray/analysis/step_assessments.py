@@ -37,7 +37,7 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         how = "with" if row.get("exemplars") else "without"
         place = f"{stage_name(str(row.get('stage')))}, after step {row.get('step')}"
-        samples = counted(int(row.get("samples", 0)), "sample")
+        samples = counted(int(number(row.get("samples"), 0.0)), "sample")
         where = f"{split_name(str(row.get('split')))} problems, {how} exemplars, {samples}"
         cells = []
         for _, key, share in COLUMNS:

@@ -36,6 +36,8 @@ def show_samples(arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
     )
     run = read_run(arguments.run_folder)
+    for note in run.notes:  # what cannot be read is in no count below
+        print(f"{run.folder}: {note}", file=sys.stderr)
     samples, count = find_samples(run, criteria)
     if arguments.json:
         for sample in samples:

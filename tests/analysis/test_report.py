@@ -255,6 +255,25 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
     assert "half.parquet" in page.text and "not readable as a configuration" in page.text
 
 
+def test_report_when_fields_are_of_another_type_leaves_their_rows_out_or_the_fields(tmp_path):
+    row = {"stage": "sft", "split": "train", "problem_id": "a", "index": 0, "status": "rejected", "speedup": 0.0}
+    files = {
+        "metrics": [
+            {"stage": ["sft"], "step": 1},
+            {"stage": "sft", "step": {}},
+            {"stage": "sft", "step": 0, "loss": 1.0},
+        ],
+        "assessments": [row | {"reasons": 5, "exemplar_ids": 3}, row | {"index": [1]}, row | {"problem_id": {}}],
+        "assessments_during": [{"stage": "sft", "split": "train", "samples": None}],
+        "selections": [{"stage": "sft", "step": 1, "exemplar_ids": 3}],
+    }
+    for name, rows in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = page_of(tmp_path)
+    assert "metrics.jsonl: 2 unreadable lines skipped" in page.text
+    assert "assessments.jsonl: 2 unreadable lines skipped" in page.text and "selections.jsonl" not in page.text
+
+
 @pytest.mark.parametrize("text", ["", "- a", "a: [", "policy: 3", "1: a\nb: 2"])
 def test_config_when_it_holds_no_settings_is_noted_as_unreadable(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)

@@ -103,6 +103,9 @@ def test_samples_command_when_output_is_no_terminal_prints_plain_text(run_folder
     for step in ("two", "1-", "²", "9" * 5000):
         assert main(["samples", str(run_folder), "--step", step]) == 2
         assert f"--step {step:.40}: give a step" in capsys.readouterr().err
+    (run_folder / "rollouts" / "cut.parquet").write_bytes(b"PAR1")
+    assert main(["samples", str(run_folder), "--list"]) == 0
+    assert capsys.readouterr().err == f"{run_folder}: Unreadable Parquet shards skipped: cut.parquet.\n"
 
 
 def test_references_when_the_run_recorded_them_are_those(run_folder):
