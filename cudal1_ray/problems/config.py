@@ -55,8 +55,9 @@ class ProblemsConfig:
     held_out_fraction: float | None = bounded(None, least=0, most=1)
 
     # Sizes of the problems: published; scaled (the larger of a call's inputs and outputs is 64 to 256 MiB
-    # where size constants of the file allow it: the device is measured, and evaluation is cheap); paper (the CUDA-L1
-    # paper's sizes, from `paper_path`).
+    # where size constants of the file allow it: the device is measured, and evaluation is cheap; the code of problems
+    # other than KernelBench's runs without a sandbox to compute their sizes); paper (the CUDA-L1 paper's sizes, from
+    # `paper_path`).
     sizes: str = one_of("published", "scaled", "paper")
 
     # sizes=paper: a Parquet file with KernelBench's columns that holds the problems at the paper's sizes.

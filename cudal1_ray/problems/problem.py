@@ -22,7 +22,7 @@ _PROBLEM_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem. Its source is text that only the evaluator's processes run.
+    """One problem. Its source is text: the evaluator's processes run it, and `problems/sizes/` to compute other sizes.
 
     Attributes:
         problem_id: unique in a run, safe as a file name.
