@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -126,6 +128,13 @@ def test_exported_names_when_looked_up_exist_and_are_documented():
     for name in cudal1_ray.__all__:
         assert name == "__version__" or getattr(cudal1_ray, name).__doc__, name
     assert set(cudal1_ray.__all__) <= set(dir(cudal1_ray))
+
+
+def test_api_page_when_read_has_every_exported_name():
+    page = re.findall(r"^::: ([\w.]+)$", (Path(__file__).parents[1] / "docs" / "api.md").read_text(), re.MULTILINE)
+    for name in set(cudal1_ray.__all__) - {"__version__"}:
+        module = getattr(cudal1_ray, name).__module__
+        assert {module, f"{module}.{name}"} & set(page), name
 
 
 def test_package_when_imported_loads_no_heavy_package():

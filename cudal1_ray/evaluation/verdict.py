@@ -48,14 +48,18 @@ class Verdict:
     A candidate that only a rule rejected has a `speedup` if it was measured all the same.
 
     Attributes:
+        status: "accepted" or "rejected".
         reasons: names of `cudal1_ray.evaluation.reasons`, empty when accepted.
+        detail: what led to a rejection, or to a speedup of exactly 1.0, in one line; else empty.
         speedup: t(reference) / t(candidate), with its 95% confidence interval from `speedup_low` to `speedup_high`;
             all three are 0.0 when the candidate was not timed.
         credited_speedup: the speedup that rewards use; 0.0 unless the candidate was accepted.
-        runtime_ms, reference_ms: medians per call.
+        runtime_ms, reference_ms: medians per call, of the candidate and of the reference.
         timed_runs: the candidate's timed calls.
         device, hardware: the device as configured, and its manufacturer's name for it; empty where the candidate
             reached no evaluator.
+        evaluation_s: seconds from the start of the evaluation to the verdict.
+        candidate_hash: the first 16 hexadecimal digits of the SHA-256 of the candidate's text.
         bucket_speedups: mean speedups of consecutive parts of the measurement, for rewards that want them to agree.
         degenerate: the problem's output is constant or independent of its own inputs, so measurements on it mean
             nothing; summaries leave such verdicts out of their means.
@@ -105,6 +109,7 @@ class Verdict:
 
     @property
     def accepted(self) -> bool:
+        """Return whether the candidate is right, and nothing that it does is refused."""
         return self.status == ACCEPTED
 
     @property
@@ -144,6 +149,9 @@ class Verdict:
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
         """Return the verdict that `to_dict` wrote. Unknown keys are ignored and missing ones have their defaults, so
         logs of newer and older versions stay readable.
+
+        Raises:
+            msgspec.ValidationError (a ValueError): for a value of another type, and without `problem_id` or `status`.
         """
         return msgspec.convert(data, cls)
 

@@ -70,10 +70,12 @@ def parse_problem(
         source: the file's text.
         problem_id: letters, digits, `.`, `_` and `-` only, as it becomes part of file names.
         origin: where the text came from (a path, or a row of a table), for messages.
+        name, family, level, split: as in `Problem`; an empty name becomes the id.
 
     Raises:
-        UserError: names `origin` when the text does not parse, or lacks a top-level class `Model`, or functions
-            `get_inputs()` and `get_init_inputs()` that can be called without arguments.
+        UserError: names `origin` when the id or the split is invalid, when the text does not parse, or lacks a
+            top-level class `Model`, or functions `get_inputs()` and `get_init_inputs()` that can be called without
+            arguments.
     """
     if not _PROBLEM_ID.fullmatch(problem_id):
         raise UserError(f"{origin}: problem id {problem_id!r} may hold only letters, digits and . _ - (at most 120)")
