@@ -120,6 +120,13 @@ def test_evaluator_when_a_gpu_is_missing_names_what_to_take_instead():
         cudal1_ray.Evaluator(cudal1_ray.EvaluationConfig(device=f"cuda:{count}"))
 
 
+def test_evaluator_when_given_a_text_names_what_it_takes():
+    with pytest.raises(cudal1_ray.UserError, match=r"^config='cpu': .*evaluation_config"):
+        cudal1_ray.Evaluator("cpu")
+    with cudal1_ray.Evaluator() as evaluator, pytest.raises(cudal1_ray.UserError, match=r"^problem='.*parse_problem"):
+        evaluator.evaluate(PROBLEM, FASTER)
+
+
 def test_bundled_problems_when_there_is_no_configuration_are_loaded():
     assert len(cudal1_ray.load_problems()) >= 24
 

@@ -82,7 +82,12 @@ class Evaluator(Closable):
 
         Args:
             best_speedup: the problem's best speedup so far, 0.0 = none; a much higher one is measured again.
+
+        Raises:
+            UserError: for a problem that is no `Problem`.
         """
+        if not isinstance(problem, Problem):
+            raise UserError(f"problem={problem!r:.60}: give a Problem, as cudal1_ray.parse_problem() does")
         start = time.monotonic()
         look = check_static(code, self.config.rules, gate=self.config.check.static_gate)
         if look.refusal is not None:

@@ -25,6 +25,8 @@ def prepared(config: EvaluationConfig | None) -> EvaluationConfig:
             compiled extensions that is not available here.
     """
     config = copy.deepcopy(config or EvaluationConfig())
+    if not isinstance(config, EvaluationConfig):
+        raise UserError(f"config={config!r:.60}: give an EvaluationConfig, as cudal1_ray.evaluation_config() does")
     config.validate()
     require_device(config.device)
     problem_folder(config)
