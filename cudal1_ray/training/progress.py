@@ -16,6 +16,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from cudal1_ray.analysis.run_data import counted_rows, is_accepted
 from cudal1_ray.analysis.statistics import geometric_mean
 from cudal1_ray.analysis.tables import format_duration
 from cudal1_ray.evaluation import Verdict
@@ -205,10 +206,16 @@ def _fact(name: str, value: float | None, form: str) -> Text:
 
 
 def batch_statistics(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """Return success rate, mean and geometric mean speedup of a batch; a failure is 0 in the one, 0.1 in the other."""
-    speedups = [v.credited_speedup for v in verdicts]
+    """Return success rate, mean and geometric mean speedup of a batch; a failure is 0 in the one, 0.1 in the other.
+
+    Void verdicts and degenerate problems are left out, as in assessments; without any other there are no figures.
+    """
+    rows = counted_rows([verdict.to_dict() for verdict in verdicts])
+    speedups = [row["credited_speedup"] for row in rows]
+    if not rows:
+        return {}
     return {
-        "success_rate": sum(v.accepted for v in verdicts) / len(verdicts),
+        "success_rate": sum(map(is_accepted, rows)) / len(rows),
         "mean_speedup": sum(speedups) / len(speedups),
         "geomean_speedup": geometric_mean(speedups),
         "best_speedup": max(speedups),

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from cudal1_ray.evaluation import Verdict
 from cudal1_ray.training import progress as module
-from cudal1_ray.training.progress import Progress
+from cudal1_ray.training.progress import Progress, batch_statistics
 
 
 def wait_for(log: io.StringIO, line: str) -> None:
@@ -114,3 +115,13 @@ def test_note_when_it_has_brackets_is_printed_as_it_is():
         with Progress("[a]b", "runs/[a]b", Console(file=log, force_terminal=terminal, color_system=None)) as progress:
             progress.note(note)
         assert note in log.getvalue() and "runs/[a]b" in log.getvalue()
+
+
+def test_figures_of_a_step_when_verdicts_are_void_or_degenerate_leave_them_out():
+    accepted = Verdict("a", "accepted", speedup=2.0, credited_speedup=2.0)
+    constant = Verdict("b", "accepted", speedup=90.0, credited_speedup=90.0, degenerate=True)
+    others = [constant, Verdict.rejected("b", "crash"), Verdict.rejected("a", "unstable_timing")]
+    figures = batch_statistics([accepted, Verdict.rejected("a", "wrong_output"), *others])
+    assert (figures["success_rate"], figures["mean_speedup"], figures["best_speedup"]) == (0.5, 1.0, 2.0)
+    assert figures["geomean_speedup"] == pytest.approx(0.2**0.5)
+    assert batch_statistics(others) == {}
