@@ -37,11 +37,12 @@ def _during(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         how = "with" if row.get("exemplars") else "without"
         place = f"{stage_name(str(row.get('stage')))}, after step {row.get('step')}"
-        samples = counted(int(number(row.get("samples"), 0.0)), "sample")
+        count = int(number(row.get("samples"), 0.0))
+        samples = counted(count, "sample")
         where = f"{split_name(str(row.get('split')))} problems, {how} exemplars, {samples}"
         cells = []
         for _, key, share in COLUMNS:
-            value = number(row.get(key))
+            value = number(row.get(key)) if count else None
             cells.append("" if value is None else format_share(value) if share else format_speedup(value))
         row_html = "".join(f"<td>{cell}</td>" for cell in cells)
         body.append(f'<tr><th scope="row">{escape(place)}<small>{escape(where)}</small></th>{row_html}</tr>')

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_ray.analysis.tables import print_table
+from cudal1_ray.analysis.tables import format_share, print_table
 from cudal1_ray.errors import UserError
 from cudal1_ray.problems import Problem, load_problems
 
@@ -144,9 +144,10 @@ def table_of(folder: RunFolder) -> Table:
     for (policy, split, exemplars), figures in tables(folder).items():
         problems = f"{figures['problems']:g} {split.replace('_', '-')}" + ("\nwith exemplars" if exemplars else "")
         cells = ["\n".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
+        cells = cells if figures["samples"] else [""] * len(COLUMNS)
         table.add_row(escape(policy), problems, f"{figures['samples']:g}", *cells)
     return table
 
 
 def _cell(key: str, value: float) -> str:
-    return f"{value:.2f}" if key == "geomean" else f"{value:.0%}"
+    return f"{value:.2f}" if key == "geomean" else format_share(value)

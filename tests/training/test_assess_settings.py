@@ -99,6 +99,17 @@ def test_table_when_its_output_is_narrow_cuts_no_name_and_no_figure(run, policy,
     assert "exemplars" in "\n".join(lines) and "…" not in "\n".join(lines)
 
 
+def test_table_when_shares_are_near_1_or_of_no_sample_at_all_claims_neither_100_nor_0_percent(run, capsys):
+    row = {"policy": "base", "split": "train", "exemplars": False, "problem_id": "p", "own_kernel": False}
+    nearly = [row | {"speedup": float(number > 0)} for number in range(400)]
+    constant = row | {"policy": "other", "problem_id": "constant", "speedup": 9.0, "degenerate": True}
+    (run / FILE).write_text("".join(json.dumps(line) + "\n" for line in [*nearly, constant]))
+    print_table(Console(width=80), table_of(RunFolder(run)))
+    figures, best, other = (line.split() for line in capsys.readouterr().out.splitlines()[-3:])
+    assert figures[:5] == ["base", "1", "train", "400", "99.8%"] and best[0] == "100%"
+    assert other == ["other", "0", "train", "0"]
+
+
 @pytest.mark.parametrize("text", [b"seed: many\n", b"", b"- seed\n", b"seed: [\n", b"\0", b"\xff"])
 def test_configuration_of_a_run_when_damaged_is_named(run, text):
     (run / "config.yaml").write_bytes(text)

@@ -76,6 +76,8 @@ def test_report_when_a_run_has_looks_shows_them_and_own_kernels(tmp_path):
     html = step_assessments_table(run)
     assert "after step 4" in html and "held-out problems, without exemplars" in html
     assert html.count("<td>50%</td>") == 4 + 3 and html.count("<td>100%</td>") == 2
+    run.looks = [run.looks[0] | figures_of_rows([])]
+    assert "0 samples" in step_assessments_table(run) and "<td>0%</td>" not in step_assessments_table(run)
 
 
 def test_problems_of_the_table_when_a_number_is_set_are_that_many_and_the_same():
