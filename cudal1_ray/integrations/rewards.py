@@ -45,7 +45,8 @@ class CompletionScorer(Closable):
         url: address of a `cudal1 serve`, whose evaluator is used; empty: this machine's device.
         key: API key of that server.
         device: "cuda" or "cpu", where there is no `url`.
-        settings: overrides as on the command line, such as `["evaluation.rules.own_kernel=required"]`.
+        settings: overrides as on the command line, such as `["evaluation.rules.own_kernel=required"]`. With a `url`
+            only those of `rewards.*` count: the server evaluates by its own settings.
 
     Raises:
         UserError: for a setting that does not exist.
