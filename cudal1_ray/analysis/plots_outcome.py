@@ -63,15 +63,17 @@ def stages_plot(summary: Mapping[str, Any]) -> Plot:
                 y = place + (0.0 if len(splits) == 1 else -0.16 if split == "held_out" else 0.16)
                 ink, filled = stage_ink(stage), split == "held_out"
                 for axes, metric, show in ((left, "geomean", format_speedup), (right, "success_rate", format_share)):
-                    low, high = entry["intervals"].get(metric) or (entry[metric], entry[metric])
+                    bounds = entry["intervals"].get(metric)
+                    low, high = bounds or (entry[metric], entry[metric])
                     if metric == "geomean":
                         lows.append(low)
                         highs.append(high)
                     axes.plot([low, high], [y, y], color=ink, linewidth=2.2, alpha=0.55)
                     face = ink if filled else CARD
                     axes.plot(entry[metric], y, "o", markersize=7.5, mew=1.8, mec=ink, color=face, zorder=3)
-                    interval = format_interval((low, high), share=metric == "success_rate")
-                    where = f"{stage_name(stage)}, {split_name(split)}: {show(entry[metric])} ({interval})"
+                    where = f"{stage_name(stage)}, {split_name(split)}: {show(entry[metric])}"
+                    if interval := format_interval(bounds, share=metric == "success_rate"):
+                        where += f" ({interval})"
                     hover_points(axes, [entry[metric]], [y], [where])
                     unit = "×" if metric == "geomean" else ""
                     text = f"{show(entry[metric])}{unit}  {split_name(split)}"

@@ -113,7 +113,7 @@ def conventions(run: RunData, sets: Mapping[Any, SampleSet]) -> dict[str, Any]:
         "percentiles": "Linear interpolation between order statistics; p50 is the median.",
         "intervals": f"{CONFIDENCE:.0%} percentile bootstrap: {DRAWS} resamples of "
         f"the problems, then of the samples within each problem; seed {SEED}. A success "
-        "rate of 0 or 1 has the exact binomial interval over problems; over a single problem nothing else has one.",
+        "rate of 0 or 1 has the exact binomial interval over problems. A single problem has no other interval.",
         "best_of_n": "The best verified sample of each problem, a problem without one counting as a failure; "
         "intervals resample problems only. n is the number of samples of a problem.",
         "asked_with_exemplars": _asked_with_exemplars(run),
@@ -236,7 +236,7 @@ def combine_seeds(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "conventions": {
             **summaries[0]["conventions"],
             "intervals": f"Mean over {counted(len(runs), 'run')} with the 95% Student t "
-            "interval of that mean; geometric means are averaged as logarithms.",
+            "interval of that mean, cut at 0 and, of shares, at 1; geometric means are averaged as logarithms.",
         },
         "stages": stages,
         "comparisons": _combine_comparisons([list(summary.get("comparisons", [])) for summary in summaries]),
@@ -257,10 +257,13 @@ def _combine_columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     combined: dict[str, Any] = {column: float(np.mean([entry[column] for entry in entries])) for column in _COLUMNS}
     logs = [math.log(entry["geomean"]) for entry in entries]
     combined["geomean"] = math.exp(float(np.mean(logs)))
-    intervals = {metric: t_interval([entry[metric] for entry in entries]) for metric in INTERVAL_METRICS}
-    log_interval = t_interval(logs)
-    intervals["geomean"] = [math.exp(bound) for bound in log_interval] if log_interval else None
-    return {**combined, "intervals": {metric: bounds for metric, bounds in intervals.items() if bounds}}
+    intervals = {}
+    for metric in INTERVAL_METRICS:
+        if bounds := t_interval(logs if metric == "geomean" else [entry[metric] for entry in entries]):
+            most = 1.0 if metric == "success_rate" else math.inf
+            inside = np.exp(bounds) if metric == "geomean" else np.clip(bounds, 0.0, most)
+            intervals[metric] = [float(bound) for bound in inside]
+    return {**combined, "intervals": intervals}
 
 
 def _combine_comparisons(lists: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -95,7 +95,8 @@ def summarise_sweep(folder: str | Path) -> dict[str, Any]:
         degenerate.append(combined["degenerate"])
     conventions = {**conventions, "asked_with_exemplars": None}
     conventions["intervals"] = (
-        "Mean over seeds with the 95% Student t interval of that mean; geometric means are averaged as logarithms."
+        "Mean over seeds with the 95% Student t interval of that mean, cut at 0 and, of shares, at 1; geometric means "
+        "are averaged as logarithms."
     )
     return {
         "format": 1,

@@ -199,3 +199,10 @@ def test_summary_when_one_problem_is_assessed_has_no_interval_of_its_speedup():
     html = render_report(run, summary)
     assert "changed by a factor of\n  2.00; it holds" in html and "nan" not in html.split("</style>")[1].lower()
     assert combine_seeds([summary, summary])["comparisons"][0]["speedup_ratio"] == pytest.approx(2.0)
+
+
+def test_intervals_when_seeds_disagree_stay_within_what_a_share_and_a_speedup_can_be():
+    summaries = [summarise(run_of(rows("sft", {"a": values, "b": values}))) for values in ([2.0, 0.0], [2.0, 2.0])]
+    entry = combine_seeds(summaries)["stages"]["sft"]["held_out"]
+    assert entry["success_rate"] == 0.75 and entry["intervals"]["success_rate"] == [0.0, 1.0]
+    assert entry["intervals"]["mean"][0] == 0.0 < entry["mean"] < entry["intervals"]["mean"][1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import shutil
 
 import pytest
+from rich.console import Console
 
 from cudal1_ray.analysis import (
     combine_seeds,
@@ -31,8 +33,6 @@ def test_summary_when_an_assessment_is_recorded_twice_counts_it_once(complete, t
 
 
 def test_tables_when_rendered_hold_the_papers_columns_and_the_convention(complete, tmp_path):
-    from rich.console import Console
-
     summary = summarise(read_run(complete))
     console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
     console.print(rich_table(summary))
@@ -45,9 +45,19 @@ def test_tables_when_rendered_hold_the_papers_columns_and_the_convention(complet
     assert "Student t" in markdown_table(combined) and "of 4 solved" in markdown_table(combined, best_of_n=True)
 
 
-def test_present_when_a_run_is_complete_prints_its_table(complete, tmp_path):
-    from rich.console import Console
+def test_present_when_a_run_has_one_problem_has_ratios_without_an_interval(tmp_path):
+    row = {"split": "train", "problem_id": "a", "index": 0, "status": "accepted"}
+    rows = [{**row, "stage": "sft", "speedup": 1.2}, {**row, "stage": "contrastive", "speedup": 1.5, "copied": True}]
+    (tmp_path / "assessments.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    console = Console(file=io.StringIO(), width=120)
+    page = present(tmp_path, console).read_text()
+    printed = " ".join(console.file.getvalue().split())
+    assert "geometric mean times 1.25, success +0 points; times 0.08 with copies as failures" in printed
+    assert "changed by a factor of 1.25; it holds" in " ".join(page.split())
+    assert "1.50 to 1.50" not in page + printed and "1.25 to 1.25" not in page + printed
 
+
+def test_present_when_a_run_is_complete_prints_its_table(complete, tmp_path):
     console = Console(width=170, record=True, file=open(tmp_path / "out", "w"))
     present(complete, console)
     (tmp_path / "rollouts").mkdir()
@@ -105,8 +115,6 @@ def test_headline_when_the_first_stage_solved_nothing_starts_from_the_first_that
 
 
 def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figure(complete, tmp_path):
-    from rich.console import Console
-
     summary = summarise(read_run(complete))
     summary["stages"]["contrastive_without_exemplars"] = summary["stages"]["contrastive"]
     console = Console(width=80, record=True, file=open(tmp_path / "out", "w"))
@@ -116,8 +124,6 @@ def test_compact_table_when_a_stage_has_a_long_name_breaks_the_name_and_no_figur
 
 @pytest.mark.parametrize("width", [80, 114, 140, 200])
 def test_fitting_table_when_names_are_long_cuts_no_figure_at_any_width(complete, tmp_path, width):
-    from rich.console import Console
-
     summary = summarise(read_run(complete))
     summary["stages"]["self_supervised_with_exemplars"] = summary["stages"]["contrastive"]
     console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
@@ -128,8 +134,6 @@ def test_fitting_table_when_names_are_long_cuts_no_figure_at_any_width(complete,
 
 @pytest.mark.parametrize(("width", "compact"), [(114, False), (80, True), (40, True)])
 def test_terminal_tables_when_narrow_or_wide_fit_their_width(complete, tmp_path, width, compact):
-    from rich.console import Console
-
     console = Console(width=width, record=True, file=open(tmp_path / "out", "w"))
     print_table(console, rich_table(summarise(read_run(complete)), compact=compact))
     text = " ".join(console.export_text().split())
