@@ -126,8 +126,14 @@ def _archive(run: RunFolder, limit: int, piece: int) -> tuple[bytes, dict[str, i
 
 
 def parts_of(run: RunFolder) -> list[Part]:
-    """Return the parts of a run, most needed first; those that it does not have are left out."""
-    top = [path for path in run.path.iterdir() if not path.name.startswith(".") and path.name not in FOLDERS]
+    """Return the parts of a run, most needed first; those that it does not have are left out, and so are packed runs
+    that lie in its folder.
+    """
+    top = [
+        path
+        for path in run.path.iterdir()
+        if not path.name.startswith(".") and path.name not in FOLDERS and not _is_piece(path)
+    ]
     parts = [Part("settings, metrics, verdicts and exemplars", _files(top), needed=True)]
     store = CheckpointStore(run.checkpoints, keep=1)
     latest, policy_settings = store.latest(), read_settings(run.path, "policy")["policy"]
@@ -232,7 +238,15 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
         with replacing(file) as stream:
             stream.write(json.dumps(header).encode() + b"\n" + chunk)
         files.append(file)
+    if piece is not None:
+        _remove_pieces_behind(out, len(chunks))
     return tuple(files)
+
+
+def _remove_pieces_behind(out: Path, count: int) -> None:
+    """Remove what an earlier packing under the same name left, which had more pieces."""
+    while _is_piece(file := out.with_name(f"{out.name}.{(count := count + 1):03d}")):
+        file.unlink()
 
 
 def _is_piece(file: Path) -> bool:
@@ -277,7 +291,7 @@ def _join(files: Sequence[Path]) -> tuple[dict, bytes]:
         if hashlib.sha256(chunk).hexdigest() != header["sha256"]:
             raise UserError(f"{file}: piece {number} of {count} is damaged (its SHA-256 differs); copy it again")
         first = first or header
-        if header["archive"] != first["archive"]:
+        if (header["archive"], count) != (first["archive"], first["of"]):
             raise UserError(f"{file}: belongs to another packed run than {files[0]}")
         chunks[number] = chunk
     if not first:

@@ -126,6 +126,24 @@ def test_pieces_when_split_keep_their_limit_and_a_damaged_or_missing_one_is_name
         unpack([tmp_path / "out"], tmp_path / "there")
 
 
+def test_pack_when_an_earlier_one_had_more_pieces_removes_those_behind_the_last(run, tmp_path):
+    out, folder = tmp_path / "pieces" / "run.pack", tmp_path / "pieces"
+    earlier = pack(run.path, out, limit_mib=3, split_mib=0.2)
+    mixed = earlier.files[-1].read_bytes()
+    later = pack(run.path, out, limit_mib=3, split_mib=0.5)
+    assert sorted(folder.iterdir()) == list(later.files) and len(later.files) < len(earlier.files)
+    assert unpack([folder], tmp_path / "there").is_dir()
+    (folder / "run.pack.099").write_bytes(mixed)
+    with pytest.raises(UserError, match="099: belongs to another packed run"):
+        unpack([folder], tmp_path / "there again")
+
+
+def test_pack_when_a_packed_run_lies_in_the_runs_folder_leaves_it_out(run):
+    first, second = (pack(run.path, run.path / "run.pack", limit_mib=3) for _ in range(2))
+    assert first.inside.keys() == second.inside.keys()
+    assert second.size == pytest.approx(first.size, abs=100)
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
