@@ -134,16 +134,15 @@ def front_rows(folder: str) -> list[Row]:
     link = f"[{name}]({folder}{name})"
     geomeans = dict(pair for arm in names for pair in _geomeans(FRONT[arm], arms[arm]["assessed"]))
     held_out = {arm: arms[arm]["assessed"]["held_out"] for arm in names}
-    of_arms = "; ".join(f"{FRONT[arm]} ({counted(of['seeds'], 'seed')})" for arm, of in held_out.items())
-    shares = "; ".join(f"{of['success']:.0%}" for of in held_out.values())
+    shares = (f"{FRONT[arm]} {of['success']:.0%} ({counted(of['seeds'], 'seed')})" for arm, of in held_out.items())
     return [
         (
-            f"KernelBench, geometric mean speedup, a failure counted as 0.1x: {'; '.join(geomeans)}",
-            "; ".join(f"{geomean:.2f}x" for geomean in geomeans.values()),
+            "KernelBench, geometric mean speedup, a failure counted as 0.1x",
+            "; ".join(f"{label} {geomean:.2f}x" for label, geomean in geomeans.items()),
             on,
             link,
         ),
-        (f"Held out, no exemplars, samples accepted: {of_arms}", shares, on, link),
+        ("Held out, no exemplars, samples accepted", "; ".join(shares), on, link),
     ]
 
 
@@ -151,5 +150,5 @@ def _geomeans(label: str, assessed: dict[str, Any]) -> list[tuple[str, float]]:
     """Return a policy's geometric mean on training problems, asked as it was trained, after that of its control."""
     if "train with exemplars" not in assessed:
         return [(label, assessed["train"]["geomean"])]
-    control = [("before RL, shown earlier kernels", assessed[CONTROL]["geomean"])] if CONTROL in assessed else []
-    return [*control, (f"{label}, shown earlier kernels", assessed["train with exemplars"]["geomean"])]
+    control = [("before RL (shown earlier kernels)", assessed[CONTROL]["geomean"])] if CONTROL in assessed else []
+    return [*control, (f"{label} (shown earlier kernels)", assessed["train with exemplars"]["geomean"])]

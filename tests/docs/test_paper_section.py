@@ -70,15 +70,15 @@ def test_front_page_when_one_side_is_not_assessed_shows_nothing_of_the_table(doc
 def test_front_page_when_an_arm_is_missing_shows_the_others_and_the_seeds(docs, result, tmp_path):
     write_result(result, collect([write_table(tmp_path / "part", {"base": 0.5, "bucket": 2.0}, (1,))]), {})
     text = docs.front_table("results/")
-    assert "a failure counted as 0.1x: base model; contrastive RL | 0.50x; 2.00x | H100 |" in text
-    assert "samples accepted: base model (1 seed); contrastive RL (1 seed) | 50%; 50% | H100 |" in text
+    assert "a failure counted as 0.1x | base model 0.50x; contrastive RL 2.00x | H100 |" in text
+    assert "samples accepted | base model 50% (1 seed); contrastive RL 50% (1 seed) | H100 |" in text
     parts = [tmp_path / "part", write_table(tmp_path / "more", {"bucket": 2.0}, (2,))]
     write_result(result, collect(parts), {})
-    assert "base model (1 seed); contrastive RL (2 seeds) |" in docs.front_table("results/")
+    assert "base model 50% (1 seed); contrastive RL 50% (2 seeds) |" in docs.front_table("results/")
     kinds = {"train": {"geomean": 0.5}, "train with exemplars": {"geomean": 2.0}}
-    assert docs.paper_table._geomeans("RL", kinds) == [("RL, shown earlier kernels", 2.0)]
+    assert docs.paper_table._geomeans("RL", kinds) == [("RL (shown earlier kernels)", 2.0)]
     kinds[docs.paper_table.CONTROL] = {"geomean": 1.0}
-    assert docs.paper_table._geomeans("RL", kinds)[0] == ("before RL, shown earlier kernels", 1.0)
+    assert docs.paper_table._geomeans("RL", kinds)[0] == ("before RL (shown earlier kernels)", 1.0)
 
 
 def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, result, tmp_path):
@@ -86,8 +86,8 @@ def test_front_page_when_the_table_is_whole_shows_two_rows_and_one_plot(docs, re
     write_result(result, collect([write_table(tmp_path / "whole", gains, (1, 2, 3))]), {})
     text = docs.front_table("results/")
     before = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
-    assert "| 0.50x; 1.00x; 1.00x; 2.00x | H100 | [arms, 2026-11-02](results/arms/2026-11-02-h100" in text
-    assert "base model (3 seeds); stage 1 (3 seeds); GRPO without contrast (3 seeds); contrastive RL (3" in text
+    assert "stage 1 1.00x; GRPO without contrast 1.00x; contrastive RL 2.00x | H100 | [arms, 2026-11-02](res" in text
+    assert "stage 1 50% (3 seeds); GRPO without contrast 50% (3 seeds); contrastive RL 50% (3 seeds) | H100 |" in text
     assert text.count("[arms,") == 2 and text.count("(docs/learning-curves.svg)") == 1
     page = docs.replace_marked(ROOT / "README.md", {"front": text})
     rows = [line for line in page.splitlines() if line.startswith("| ")]
