@@ -133,7 +133,8 @@ def bootstrap_intervals(samples: SampleSet, *, draws: int = DRAWS, seed: int = S
     mean, median = (np.mean, np.median) if samples.balanced else (np.nanmean, np.nanmedian)
     collected: dict[str, list[np.ndarray]] = {name: [] for name in INTERVAL_METRICS}
     logs = np.log(np.maximum(samples.speedups, FAILURE_IN_GEOMEAN))
-    for chosen, [index] in _draws([samples], draws, np.random.default_rng(seed)):
+    several = len(samples.counts) > 1
+    for chosen, [index] in _draws([samples], draws, np.random.default_rng(seed)) if several else ():
         accepted, speedups, drawn_logs = (
             _resample(samples, array, chosen, index).reshape(len(chosen), -1)
             for array in (samples.accepted, samples.speedups, logs)
@@ -142,8 +143,7 @@ def bootstrap_intervals(samples: SampleSet, *, draws: int = DRAWS, seed: int = S
         collected["mean"].append(mean(speedups, axis=1))
         collected["geomean"].append(np.exp(mean(drawn_logs, axis=1)))
         collected["median"].append(median(speedups, axis=1))
-    several = len(samples.counts) > 1
-    intervals = {n: percentile_interval(np.concatenate(parts)) for n, parts in collected.items() if several}
+    intervals = {name: percentile_interval(np.concatenate(parts)) for name, parts in collected.items() if parts}
     rate = float(np.nanmean(samples.accepted))
     if rate in (0.0, 1.0):
         intervals["success_rate"] = extreme_share_interval(rate, len(samples.counts))

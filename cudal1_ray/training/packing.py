@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import math
 import tarfile
@@ -245,7 +246,8 @@ def _write_pieces(archive: bytes, run: str, out: Path, piece: int | None) -> tup
 
 def _remove_pieces_behind(out: Path, count: int) -> None:
     """Remove what an earlier packing under the same name left, which had more pieces."""
-    while _is_piece(file := out.with_name(f"{out.name}.{(count := count + 1):03d}")):
+    behind = (out.with_name(f"{out.name}.{number:03d}") for number in itertools.count(count + 1))
+    for file in itertools.takewhile(_is_piece, behind):
         file.unlink()
 
 

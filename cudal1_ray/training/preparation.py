@@ -260,10 +260,10 @@ def _take_over_exemplars(source: RunFolder, run: RunFolder, origin: Checkpoint |
     def is_copied(exemplar: Exemplar) -> bool:
         return exemplar.policy_version < version and exemplar.problem_id not in differing
 
-    # The run's own last: it marks that all are there.
-    for place in () if run.exemplars.is_dir() else reversed(buffers_of(source.exemplars)):
-        with replacing_folder(run.exemplars.with_name(place.name)) as partial:
-            copy_exemplars(place, partial, is_copied, as_seeds=origin is None)
+    if not run.exemplars.is_dir():
+        for place in reversed(buffers_of(source.exemplars)):  # the run's own last: it marks that all are there
+            with replacing_folder(run.exemplars.with_name(place.name)) as partial:
+                copy_exemplars(place, partial, is_copied, as_seeds=origin is None)
     if differing:
         served = (each for _, buffer in served_buffers(source.exemplars) for each in buffer)
         seeds = (each.as_seed() for each in served if each.problem_id in differing and each.policy_version < version)
