@@ -112,7 +112,7 @@ class Progress:
     def verdict(self, verdict: Verdict) -> None:
         self._evaluations += 1
         self._accepted += verdict.accepted
-        if verdict.credited_speedup > self._best:
+        if verdict.credited_speedup > self._best and not verdict.degenerate:
             self._best, self._best_problem = verdict.credited_speedup, verdict.problem_id
 
     def step(self, row: dict[str, Any]) -> None:

@@ -125,3 +125,12 @@ def test_figures_of_a_step_when_verdicts_are_void_or_degenerate_leave_them_out()
     assert (figures["success_rate"], figures["mean_speedup"], figures["best_speedup"]) == (0.5, 1.0, 2.0)
     assert figures["geomean_speedup"] == pytest.approx(0.2**0.5)
     assert batch_statistics(others) == {}
+
+
+def test_best_so_far_when_a_problem_is_degenerate_is_of_another():
+    console = Console(file=io.StringIO(), force_terminal=False, width=160)
+    with Progress("run", "runs/run", console) as progress:
+        progress.verdict(Verdict("constant", "accepted", credited_speedup=90.0, degenerate=True))
+        progress.verdict(Verdict("plain", "accepted", credited_speedup=2.0))
+        console.print(progress._render())
+    assert "2.00x plain" in console.file.getvalue() and "90" not in console.file.getvalue()
