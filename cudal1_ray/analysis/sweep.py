@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,8 +16,8 @@ from cudal1_ray.analysis.comparison import samples_of
 from cudal1_ray.analysis.run_data import SPLITS, RunData, read_run
 from cudal1_ray.analysis.statistics import FAILURE_IN_GEOMEAN, SampleSet, t_interval
 from cudal1_ray.analysis.summary import combine_degenerate, combine_seeds, summarise
+from cudal1_ray.analysis.sweep_files import DESCRIPTION, JOBS, read_description, read_jobs
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import read_json_lines
 from cudal1_ray.wording import counted
 
 SEED_KEY = "seed"
@@ -69,10 +68,12 @@ def summarise_sweep(folder: str | Path) -> dict[str, Any]:
     assessed after.
 
     Raises:
-        UserError: when the folder holds no sweep, or none of its runs is finished and assessed.
+        UserError: when the folder holds no sweep or a damaged one, or none of its runs is finished and assessed.
     """
     folder = Path(folder)
-    jobs = _read_jobs(folder)
+    if not (folder / JOBS).is_file() or not (folder / DESCRIPTION).is_file():
+        raise UserError(f"{folder} holds no sweep: give the folder of one, for example runs/<name of cudal1 train -m>")
+    jobs, varied = list(read_jobs(folder).values()), read_description(folder)["varied"]
     finished = [job for job in jobs if job["state"] == "finished"]
     settings = _group(folder, finished)
     stage = _last_common_stage(settings)
@@ -101,7 +102,7 @@ def summarise_sweep(folder: str | Path) -> dict[str, Any]:
     return {
         "format": 1,
         "folder": folder.resolve().name,
-        "varied": json.loads((folder / "sweep.json").read_text())["varied"],
+        "varied": varied,
         "stage": stage,
         "conventions": conventions,
         "settings": described,
@@ -192,14 +193,6 @@ def _log_geomean(samples: SampleSet, problems: Sequence[str]) -> float:
     """Return the mean log speedup, every problem with equal weight."""
     restricted = samples.restricted(problems)
     return float(np.nanmean(np.log(np.maximum(restricted.speedups, FAILURE_IN_GEOMEAN)), axis=1).mean())
-
-
-def _read_jobs(folder: Path) -> list[dict[str, Any]]:
-    """Return the last record of each job that was ever started."""
-    path = folder / "jobs.jsonl"
-    if not path.is_file() or not (folder / "sweep.json").is_file():
-        raise UserError(f"{folder} holds no sweep: give the folder of one, for example runs/<name of cudal1 train -m>")
-    return list({row["job"]: row for row in read_json_lines(path)}.values())
 
 
 def _group(folder: Path, jobs: list[dict[str, Any]]) -> list[Setting]:

@@ -150,5 +150,24 @@ def test_summary_when_there_is_no_sweep_or_no_finished_run_says_which(tmp_path):
         summarise_sweep(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("sweep.json", '{"varied": ["se', "sweep.json: cannot be read as JSON"),
+        ("sweep.json", "[1]", "sweep.json: no JSON object"),
+        ("sweep.json", '{"varied": "seed", "shared": []}', "sweep.json: varied must be a list of texts"),
+        ("sweep.json", '{"varied": ["seed"], "shared": [1]}', "sweep.json: shared must be a list of texts"),
+        ("jobs.jsonl", '{"job": "a"}\n', "jobs.jsonl, row 1: settings must be an object"),
+        ("jobs.jsonl", '{"job": 1, "settings": {}, "overrides": [], "state": "failed"}\n', "row 1: job must be a text"),
+        ("jobs.jsonl", "no JSON\n", "jobs.jsonl, line 1: not JSON"),
+    ],
+)
+def test_sweep_when_a_file_of_it_is_damaged_names_file_and_field(tmp_path, name, text, named):
+    folder = write_sweep(tmp_path / "damaged", {}, failed=("exemplars=bucket,seed=9",))
+    (folder / name).write_text(text)
+    with pytest.raises(UserError, match=named):
+        summarise_sweep(folder)
+
+
 def test_settings_when_they_share_no_problem_are_not_compared():
     assert compare_settings([], "contrastive", "train") == []

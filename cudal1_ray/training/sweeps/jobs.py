@@ -17,9 +17,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from cudal1_ray.analysis.sweep_files import DESCRIPTION, JOBS, read_description, read_jobs
 from cudal1_ray.config import Config, check_config, config_dir
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
+from cudal1_ray.files import JsonLines, write_atomically
 from cudal1_ray.settings.composition import compose_settings
 from cudal1_ray.training.continuation import is_how_it_is_run
 from cudal1_ray.training.preflight import check_run
@@ -150,22 +151,22 @@ class SweepFolder:
     def __init__(self, path: Path):
         self.path = path
         self.logs = path / "logs"
-        self._description = path / "sweep.json"
-        self._jobs = path / "jobs.jsonl"
+        self._description = path / DESCRIPTION
+        self._jobs = path / JOBS
         self._journal: JsonLines | None = None
 
     def claim(self, varied: list[str], shared: list[str]) -> None:
         """Take the folder for this sweep, or continue in it; more values of what varies may be added at any time.
 
         Raises:
-            UserError: when the folder holds a run, or a sweep that varies or shares something else.
+            UserError: when the folder holds a run, a sweep that varies or shares something else, or an unreadable one.
         """
         if (self.path / "config.yaml").exists():
             raise UserError(f"{self.path} holds a run, not a sweep; give the sweep another name=...")
         shared = sorted(o for o in shared if not _is_free(o))
         mine = {"varied": sorted(varied), "shared": shared}
         if self._description.exists():
-            theirs = json.loads(self._description.read_text())
+            theirs = read_description(self.path)
             for key in mine:
                 if theirs[key] != mine[key]:
                     was, now = (" ".join(side[key]) or "nothing" for side in (theirs, mine))
@@ -189,8 +190,8 @@ class SweepFolder:
 
     def finished(self) -> dict[str, list[str]]:
         """Return the overrides of the jobs whose run is finished, by name."""
-        last = {row["job"]: row for row in read_json_lines(self._jobs)}
-        return {name: row["overrides"] for name, row in last.items() if row["state"] == "finished"}
+        jobs = read_jobs(self.path)
+        return {name: row["overrides"] for name, row in jobs.items() if row["state"] == "finished"}
 
     def is_finished(self, job: SweepJob) -> bool:
         """Return whether this job's run, as it is asked for now, is done: another stage= is another matter."""

@@ -1,0 +1,53 @@
+"""The files of a sweep's folder: `sweep.json` (what varies), `jobs.jsonl` (what became of each job)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cudal1_ray.errors import UserError, first_line
+from cudal1_ray.files import read_json_lines
+
+DESCRIPTION, JOBS = "sweep.json", "jobs.jsonl"
+_DESCRIPTION_FIELDS = {"varied": list, "shared": list}
+_JOB_FIELDS = {"job": str, "settings": dict, "overrides": list, "state": str}
+_NOUNS: dict[type, str] = {list: "a list of texts", dict: "an object", str: "a text"}
+
+
+def read_description(folder: Path) -> dict[str, list[str]]:
+    """Return the keys that a sweep varies as `varied`, the overrides that all its jobs share as `shared`.
+
+    Raises:
+        UserError: naming the file, and its field that is none of a sweep.
+    """
+    path = folder / DESCRIPTION
+    try:
+        description = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({first_line(error)}); restore it") from None
+    if not isinstance(description, dict):
+        raise UserError(f"{path}: no JSON object; restore it")
+    _check(description, _DESCRIPTION_FIELDS, str(path))
+    return description
+
+
+def read_jobs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the last record of each job that was ever started, by its name.
+
+    Raises:
+        UserError: naming the file, its row, and the field that is none of a job.
+    """
+    path = folder / JOBS
+    rows = read_json_lines(path)
+    for number, row in enumerate(rows, 1):
+        _check(row, _JOB_FIELDS, f"{path}, row {number}")
+    return {row["job"]: row for row in rows}
+
+
+def _check(values: Mapping[str, Any], fields: Mapping[str, type], place: str) -> None:
+    for name, kind in fields.items():
+        value = values.get(name)
+        if not isinstance(value, kind) or isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            raise UserError(f"{place}: {name} must be {_NOUNS[kind]}; restore it")
