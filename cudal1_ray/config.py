@@ -171,7 +171,7 @@ def composing(schema: type = Config) -> Iterator[Hydra]:
             yield GlobalHydra.instance().hydra
     except OverrideParseException as error:
         raise UserError(grammar_advice(error.override, find_keys(schema))) from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, OverflowError) as error:  # of a whole number beyond a float's range
         raise UserError(_one_line(error, schema)) from None
 
 
@@ -299,8 +299,9 @@ def with_settings(section: T, values: dict[str, Any], place: str) -> T:
             OmegaConf.structured(section), {key: value for key, value in values.items() if key in names}
         )
         return OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise UserError(f"{place}.{error.full_key}: {first_line(error)}; restore it") from None
+    except (OmegaConfBaseException, OverflowError) as error:
+        key = getattr(error, "full_key", "")
+        raise UserError(f"{'.'.join(filter(None, (place, key)))}: {first_line(error)}; restore it") from None
 
 
 def _with_enum_names(items: list[tuple[str, Any]]) -> dict[str, Any]:

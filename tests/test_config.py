@@ -50,6 +50,7 @@ def test_configuration_when_nothing_is_given_is_the_demo():
         ("learner.betas=[0.9]", "learner.betas=[0.9]: must be two numbers below 1"),
         ("learner.betas=[0.9,1]", "learner.betas=[0.9, 1.0]: must be two numbers below 1"),
         ("nonsense", "nonsense"),
+        (f"contrastive.learning_rate={10**400}", "contrastive.learning_rate: must be a number"),
     ],
 )
 def test_configuration_when_given_a_mistake_names_it_in_one_line(override, named):

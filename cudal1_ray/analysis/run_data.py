@@ -102,9 +102,11 @@ def number(value: Any) -> float | None: ...
 def number(value: Any, default: float) -> float: ...
 def number(value: Any, default: float | None = None) -> float | None:
     """Return `value` as a finite float, else `default`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return default
-    return float(value)
+    try:
+        finite = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond what a float holds
+        finite = False
+    return float(value) if finite else default
 
 
 def is_accepted(row: Mapping[str, Any]) -> bool:

@@ -34,7 +34,7 @@ class Bounds:
     def hold(self, value: float) -> bool:
         """Return whether `value` is finite and within the bounds."""
         return (
-            math.isfinite(value)
+            _is_finite(value)
             and (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.most is None or value <= self.most)
@@ -122,7 +122,7 @@ def check_values(config: Any, prefix: str = "") -> None:
         bounds, choices = bounds_of(field), choices_of(field)
         if _is_number(value) and not bounds.hold(value):
             text = f"{value:g}" if isinstance(value, float) else value
-            conditions = ["" if math.isfinite(value) else "a finite number", str(bounds)]
+            conditions = ["" if _is_finite(value) else "a finite number", str(bounds)]
             raise UserError(f"{key}={text}: must be {', '.join(filter(None, conditions))}")
         if isinstance(value, int) and value.bit_length() > _BITS:
             raise UserError(f"{key}={value}: must be a whole number of at most {_BITS} bits")
@@ -146,3 +146,8 @@ def _values(config: Any, prefix: str) -> Iterator[tuple[dataclasses.Field[Any], 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: float) -> bool:
+    """Return whether a number is neither infinite nor no number; whole ones may be beyond what a float holds."""
+    return -math.inf < value < math.inf

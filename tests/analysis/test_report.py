@@ -209,6 +209,8 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
         },
         {"stage": "sft", "step": 1, "success_rate": "high", "best_speedup": 0.0, "geomean_speedup": 0.0},
         {"step": 2, "loss": 1.0},
+        {"stage": "sft", "step": 2, "loss": 10**400, "step_s": 10**400},
+        {"stage": "sft", "step": 10**400, "loss": 1.0},
         {"stage": "warm<up>", "step": 0, "loss": 2.0},
         {"note": "no step"},
     ]
@@ -229,6 +231,14 @@ def test_report_when_metrics_hold_strange_values_is_written(tmp_path):
             "index": 0,
             "status": "accepted",
             "speedup": float("inf"),
+        },
+        {
+            "stage": "sft",
+            "split": "train",
+            "problem_id": "d",
+            "index": 10**400,
+            "status": "accepted",
+            "speedup": 10**400,
         },
         {
             "stage": "sft",

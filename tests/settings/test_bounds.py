@@ -43,6 +43,8 @@ class Outer:
         (Outer(missing=0.0), "missing=0: must be above 0"),
         (Outer(inner=Inner(share=0.0)), "inner.share=0: must be above 0 and at most 1"),
         (Outer(inner=Inner(share=float("nan"))), "inner.share=nan: must be a finite number, above 0 and at most 1"),
+        (Outer(plain=10**400), "plain=10+: must be at least 0 and at most 16777216"),
+        (Outer(pause_s=10**400), "pause_s=10+: must be at least 0 and at most 4611686018"),
         (Outer(least=math.inf), "least=inf: must be a finite number, at least -1"),
         (Outer(inner=Inner(betas=[0.9, -1.0])), "inner.betas=-1"),
         (Outer(order="sideways"), "order=sideways: must be one of up, down"),
