@@ -143,8 +143,9 @@ def table_of(folder: RunFolder) -> Table:
         table.add_column(column, no_wrap=True)
     for (policy, split, exemplars), figures in tables(folder).items():
         problems = f"{figures['problems']:g} {split.replace('_', '-')}" + ("\nwith exemplars" if exemplars else "")
-        cells = ["\n".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
-        cells = cells if figures["samples"] else [""] * len(COLUMNS)
+        cells = [""] * len(COLUMNS)
+        if figures["samples"]:
+            cells = ["\n".join(_cell(key, figures[prefix + key]) for prefix in ("", "best_")) for key in COLUMNS]
         table.add_row(escape(policy), problems, f"{figures['samples']:g}", *cells)
     return table
 

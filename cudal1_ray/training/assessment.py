@@ -186,7 +186,8 @@ def assess_during(session: Session, stage: str, step: int) -> None:
             figures = figures_of_rows(sample_rows(session, stage, samples))
             lines.append({"stage": stage, "step": step, "split": split, "exemplars": exemplars, **figures})
             session.metrics.show(f"assessment/{split}/{how}_exemplars", figures, step)
-            text = ", ".join(f"{name} {figures[name]:.2f}" for name in ("success", "own_kernel", "fast_1", "geomean"))
+            named = (name for name in ("success", "own_kernel", "fast_1", "geomean") if name in figures)
+            text = ", ".join(f"{name} {figures[name]:.2f}" for name in named) or "no sample counts"
             session.progress.note(f"after step {step}, {split} problems {how} exemplars: {text}")
     session.progress.role("assessment", "")
 
@@ -234,9 +235,12 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         samples, problems; success (right), fast_1 and fast_1_2 (right and faster than 1.0 and 1.2), own_kernel (right
         with a kernel of its own), geomean (a failure counts as 0.1); and best_success, best_fast_1, best_fast_1_2,
         best_own_kernel, best_geomean, the same over the best sample of each problem, n of them being drawn (pass@n).
-        They are of `counted_rows`: without void samples, and problems that any of the rows calls degenerate.
+        They are of `counted_rows`: without void samples, and problems that any of the rows calls degenerate. Where no
+        row counts, samples and problems alone, both 0.
     """
     counted = counted_rows(rows)
+    if not counted:
+        return {"samples": 0.0, "problems": 0.0}
     best: dict[str, float] = defaultdict(float)
     own: dict[str, bool] = defaultdict(bool)
     owned = [row["speedup"] > 0 and row["own_kernel"] for row in counted]
@@ -250,13 +254,12 @@ def figures_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _shares(speedups: Sequence[float], owned: Sequence[bool]) -> dict[str, float]:
-    count = max(1, len(speedups))
-
+    count = len(speedups)
     shares = {"success": sum(speedup > 0 for speedup in speedups) / count}
     for factor in FASTER:
         name = f"fast_{factor:g}".replace(".", "_")
         shares[name] = sum(speedup > factor for speedup in speedups) / count
-    return shares | {"own_kernel": sum(owned) / count, "geomean": geometric_mean(speedups) if speedups else 0.0}
+    return shares | {"own_kernel": sum(owned) / count, "geomean": geometric_mean(speedups)}
 
 
 def keep_samples(session: Session, name: str, samples: Sequence[EvaluatedSample]) -> None:

@@ -50,7 +50,11 @@ def test_figures_when_assessed_are_shares_of_samples_and_of_the_best_of_each_pro
     assert figures["geomean"] == pytest.approx(math.exp((math.log(1.1) + 2 * math.log(0.1)) / 4))
     assert (figures["best_success"], figures["best_fast_1"], figures["best_own_kernel"]) == (1.0, 0.5, 0.5)
     assert figures["best_geomean"] == pytest.approx(math.sqrt(1.1))
-    assert figures_of_rows([])["success"] == 0.0
+
+
+def test_figures_when_no_sample_counts_are_the_numbers_of_samples_and_problems_alone():
+    void = {**sample_row("a", 0.0), "reasons": ["unstable_timing"]}
+    assert figures_of_rows([]) == figures_of_rows([void]) == {"samples": 0.0, "problems": 0.0}
 
 
 def test_problem_when_one_sample_finds_it_degenerate_is_left_out_with_those_that_failed_before():
