@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cudal1_ray.errors import UserError
 from cudal1_ray.evaluation.reasons import MOMENTARY, PROBLEM_FAULTS
-from cudal1_ray.files import salvage_json_lines
+from cudal1_ray.files import read_json_object, salvage_json_lines
 from cudal1_ray.settings.suggestions import nearest_folders, question
 from cudal1_ray.wording import counted
 
@@ -205,13 +204,10 @@ def _read_json_object(path: Path, notes: list[str]) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        value = None
-    if isinstance(value, dict):
-        return value
-    notes.append(f"{path.name} could not be read.")
-    return {}
+        return read_json_object(path)
+    except UserError:
+        notes.append(f"{path.name} could not be read.")
+        return {}
 
 
 def _read_config(path: Path, notes: list[str]) -> tuple[str, dict[str, Any]]:

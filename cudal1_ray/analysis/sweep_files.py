@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudal1_ray.errors import UserError, first_line
-from cudal1_ray.files import read_json_lines
+from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_lines, read_json_object
 
 DESCRIPTION, JOBS = "sweep.json", "jobs.jsonl"
 _DESCRIPTION_FIELDS = {"varied": list, "shared": list}
@@ -22,14 +21,8 @@ def read_description(folder: Path) -> dict[str, list[str]]:
     Raises:
         UserError: naming the file, and its field that is none of a sweep.
     """
-    path = folder / DESCRIPTION
-    try:
-        description = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read as JSON ({first_line(error)}); restore it") from None
-    if not isinstance(description, dict):
-        raise UserError(f"{path}: no JSON object; restore it")
-    _check(description, _DESCRIPTION_FIELDS, str(path))
+    description = read_json_object(folder / DESCRIPTION)
+    _check(description, _DESCRIPTION_FIELDS, str(folder / DESCRIPTION))
     return description
 
 

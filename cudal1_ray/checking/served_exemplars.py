@@ -10,7 +10,7 @@ from cudal1_ray.checking.hack_cases import case_id
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import read_json_object, write_atomically
 
 
 class ServedExemplars:
@@ -109,11 +109,11 @@ def served_buffers(folder: Path) -> Iterator[tuple[Path, ExemplarBuffer]]:
 
 def _read(path: Path) -> dict[str, set[str]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json_object(path)
         return {str(problem_id): {str(identity) for identity in ids} for problem_id, ids in content.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except TypeError as error:
         raise UserError(f"{path} is damaged ({' '.join(str(error).split())[:200]}): restore it") from error
 
 

@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.buffer import ExemplarBuffer
 from cudal1_ray.exemplars.exemplar import Exemplar
 from cudal1_ray.exemplars.storage import MANIFEST
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import read_json_object, write_atomically
 
 NAME = "hardware.json"
 # The file of exemplars that are withheld; it is carried over to other hardware: hacks are hacks on any.
@@ -57,9 +58,16 @@ def copy_exemplars(source: Path, target: Path, is_chosen: Callable[[Exemplar], b
 
 
 def hardware_of(folder: Path) -> str:
-    """Return the hardware that a buffer names; empty where it names none."""
+    """Return the hardware that a buffer names; empty where it names none.
+
+    Raises:
+        UserError: naming the file that is damaged.
+    """
     note = folder / NAME
-    return str(json.loads(note.read_text())["hardware"]) if note.exists() else ""
+    hardware = read_json_object(note).get("hardware") if note.exists() else ""
+    if not isinstance(hardware, str):
+        raise UserError(f"{note}: hardware must be a text; restore it")
+    return hardware
 
 
 def switch(folder: Path, hardware: str) -> bool:

@@ -22,7 +22,7 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars.codes import Codes, write_blocks
 from cudal1_ray.exemplars.features import code_features
 from cudal1_ray.exemplars.segment import FACTS, FEATURES, SCHEMA, Segment
-from cudal1_ray.files import replacing, write_atomically
+from cudal1_ray.files import read_json_object, replacing, write_atomically
 from cudal1_ray.source.normal_form import normalise_code
 from cudal1_ray.wording import counted
 
@@ -149,7 +149,7 @@ def read_manifest(folder: Path) -> BufferManifest:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json_object(path)
         if content["format"] != FORMAT:
             file_format = content["format"]
             raise UserError(f"{path} has format {file_format}, not {FORMAT}: use the version that wrote it")

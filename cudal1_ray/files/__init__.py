@@ -8,6 +8,7 @@ from cudal1_ray.files.json_lines import (
     repair_json_lines,
     salvage_json_lines,
 )
+from cudal1_ray.files.json_object import read_json_object
 from cudal1_ray.files.locks import claim_file, lock_file, unlock_file
 from cudal1_ray.files.owned_folder import OwnedFolder
 
@@ -17,6 +18,7 @@ __all__ = [
     "claim_file",
     "lock_file",
     "read_json_lines",
+    "read_json_object",
     "read_last_json_line",
     "repair_json_lines",
     "replace_folder",

@@ -88,7 +88,7 @@ def read_last_json_line(path: Path) -> dict[str, Any]:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - TAIL_BYTES))
             row = json.loads(file.read().split(b"\n")[:-1][-1])
-    except (OSError, IndexError, ValueError):
+    except (OSError, IndexError, ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
 

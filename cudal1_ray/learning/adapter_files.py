@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudal1_ray.errors import UserError
+from cudal1_ray.files import read_json_object
 from cudal1_ray.rollout.types import AdapterShape
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ def read_shape(folder: str | Path) -> AdapterShape:
         UserError: there is no adapter, or one of a kind that is not plain LoRA; naming file and field.
     """
     file = Path(folder).expanduser() / CONFIG
+    if not file.is_file():
+        raise UserError(f"policy.adapter={folder}: no {CONFIG} there; give a folder in PEFT's format")
+    config = read_json_object(file)
     try:
-        config = json.loads(file.read_text())
         shape = AdapterShape(int(config["r"]), float(config["lora_alpha"]))
-    except OSError:
-        raise UserError(f"policy.adapter={folder}: no {CONFIG} there; give a folder in PEFT's format") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"{file}: no adapter configuration ({type(error).__name__}: {error})") from None
     if config.get("peft_type", "LORA") != "LORA":
         raise UserError(f"{file}: peft_type={config['peft_type']}: only LORA can be read")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+
+from cudal1_ray.files import read_json_object
 
 
 def end_token_ids(model_path: str, tokenizer) -> tuple[int, ...]:
@@ -12,7 +13,7 @@ def end_token_ids(model_path: str, tokenizer) -> tuple[int, ...]:
     ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     file = Path(model_path) / "generation_config.json"
     if file.is_file():
-        listed = json.loads(file.read_text()).get("eos_token_id")
+        listed = read_json_object(file).get("eos_token_id")
         ids += [] if listed is None else [listed] if isinstance(listed, int) else listed
     return tuple(dict.fromkeys(ids))
 

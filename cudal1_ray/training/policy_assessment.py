@@ -20,7 +20,7 @@ from cudal1_ray.analysis.run_data import degenerate_problems
 from cudal1_ray.checking import served_buffers
 from cudal1_ray.config import Config, all_presets, check_config, composing, prepare_overrides, read_settings
 from cudal1_ray.errors import UserError, first_line
-from cudal1_ray.files import JsonLines, read_json_lines, write_atomically
+from cudal1_ray.files import JsonLines, read_json_lines, read_json_object, write_atomically
 from cudal1_ray.learning.adapter_files import is_adapter_folder
 from cudal1_ray.problems import Problem
 from cudal1_ray.training.assessment import figures_of_rows, keep_samples, problems_of_table, sample, sample_rows
@@ -163,9 +163,9 @@ def questions_of(
 def left_out_problems(run: RunFolder, config: Config) -> set[str]:
     """Return the ids of the problems that the run's last assessment left out with the same settings of prompts."""
     file = run.assessed / LEFT_OUT
-    left_out = json.loads(file.read_text()) if file.is_file() else {}
+    left_out = read_json_object(file) if file.is_file() else {}
     same = left_out.get("prompting") == json.loads(json.dumps(asdict(config.prompting)))
-    return set(left_out["problem_ids"]) if same else set()
+    return set(left_out.get("problem_ids", ())) if same else set()
 
 
 def is_assessed(

@@ -81,7 +81,7 @@ def own_limit(path: str) -> int | None:
         rotary = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
         scaled = rotary.get("rope_type", rotary.get("type", "default")) != "default"
         return None if scaled else int(settings["max_position_embeddings"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # a name on a hub, or a file that is refused where the policy is prepared
 
 

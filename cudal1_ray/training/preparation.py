@@ -17,7 +17,7 @@ from cudal1_ray.config import STAGES, Config, stages_of
 from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar
 from cudal1_ray.exemplars.hardware_buffers import UNRECORDED, buffers_of, copy_exemplars, insert_measured
-from cudal1_ray.files import replacing_folder, settle_folder, write_atomically
+from cudal1_ray.files import read_json_object, replacing_folder, settle_folder, write_atomically
 from cudal1_ray.learning import build_policy, save_policy
 from cudal1_ray.learning.adapter_files import is_adapter_folder, with_adapter_shape
 from cudal1_ray.problems import MemberDraw, Problem, load_corpus
@@ -274,12 +274,16 @@ def _check_fingerprint(config: Config, run: RunFolder) -> None:
     """Record which policy the run began with; on a machine that prepares it again it must be the same.
 
     Raises:
-        UserError: it is another one.
+        UserError: it is another one, or the record is damaged.
     """
     file, fingerprint = run.path / "policy.json", policy_fingerprint(run.policy)
     if not file.exists():
         write_atomically(file, json.dumps({"fingerprint": fingerprint}))
-    elif config.policy.kind != "scratch" and json.loads(file.read_text())["fingerprint"] != fingerprint:
+        return
+    recorded = read_json_object(file).get("fingerprint")
+    if not isinstance(recorded, str):
+        raise UserError(f"{file}: fingerprint must be a text; restore it")
+    if config.policy.kind != "scratch" and recorded != fingerprint:
         run.policy.unlink() if run.policy.is_symlink() else shutil.rmtree(run.policy)
         raise _another_policy(config, run)
 

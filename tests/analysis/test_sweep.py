@@ -154,7 +154,7 @@ def test_summary_when_there_is_no_sweep_or_no_finished_run_says_which(tmp_path):
     ("name", "text", "named"),
     [
         ("sweep.json", '{"varied": ["se', "sweep.json: cannot be read as JSON"),
-        ("sweep.json", "[1]", "sweep.json: no JSON object"),
+        ("sweep.json", "[1]", "sweep.json: holds no JSON object"),
         ("sweep.json", '{"varied": "seed", "shared": []}', "sweep.json: varied must be a list of texts"),
         ("sweep.json", '{"varied": ["seed"], "shared": [1]}', "sweep.json: shared must be a list of texts"),
         ("jobs.jsonl", '{"job": "a"}\n', "jobs.jsonl, row 1: settings must be an object"),

@@ -109,7 +109,7 @@ class KeyFile:
         except OSError as error:
             make = f"cudal1 serve --add-key NAME security.keys_file={self.path}"
             raise UserError(f"security.keys_file={self.path}: {error.strerror}; make it with `{make}`") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"security.keys_file={self.path}: not a file of keys ({error}); restore it") from None
         self._by_digest, self._stamp = {key.digest: key for key in keys}, stamp
 

@@ -118,7 +118,7 @@ class JobStore:
             try:
                 data = json.loads(file.read_text())
                 jobs.append(OptimizeJob(**data | {"settings": JobSettings(**data["settings"])}))
-            except (ValueError, TypeError, KeyError):
+            except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 continue
         return iter(sorted(jobs, key=lambda job: job.created_at))
 

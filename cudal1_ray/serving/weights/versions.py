@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_ray.errors import UserError
-from cudal1_ray.files import write_atomically
+from cudal1_ray.files import read_json_object, write_atomically
 from cudal1_ray.serving.served_policy import find_policy, newest_policy
 
 # Of a model folder, whichever library wrote it.
@@ -109,7 +109,7 @@ def read_current(store: Path, server_id: str) -> Weights | None:
     try:
         state = json.loads((store / "current.json").read_text())
         weights = Weights(**state["weights"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return weights if state.get("server_id") == server_id and Path(weights.folder).is_dir() else None
 
@@ -164,9 +164,9 @@ def _shapes(folder: Path, label: Path, read: bool = False) -> dict[str, tuple[in
 
 def _json(file: Path, label: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{label / file.name}: cannot be read ({error})") from None
+        return read_json_object(file, label / file.name)
+    except FileNotFoundError:
+        raise UserError(f"{label / file.name}: there is no such file") from None
 
 
 def _link(file: Path, target: Path) -> None:
