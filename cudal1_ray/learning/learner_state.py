@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cudal1_ray.errors import UserError
+from cudal1_ray.errors import UserError, first_line
 
 TAG = "deepspeed"
 
@@ -41,10 +43,15 @@ def save(
 
 
 def obstacle(folder: Path, world_size: int, zero_stage: int) -> str:
-    """Return why a learner of `world_size` ranks cannot take weights and optimiser from `folder`; empty when it can."""
+    """Return why a learner of `world_size` ranks cannot take weights and optimiser from `folder`; empty when it can.
+
+    Raises:
+        UserError: naming the file that is damaged.
+    """
     if not _own_file(folder, 0).is_file() or not (folder / TAG).is_dir():
         return "they are not there"
-    shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]
+    with _reading(_own_file(folder, 0)):
+        shape = torch.load(_own_file(folder, 0), weights_only=True, map_location="cpu")["shape"]
     for key, mine, name in (
         ("world_size", world_size, "cluster.learner.count"),
         ("zero_stage", zero_stage, "learner.zero_stage"),
@@ -62,8 +69,9 @@ def load_own(folder: Path, rank: int, generator: torch.Generator) -> dict[str, A
     file = next((file for file in (_own_file(folder, rank), _own_file(folder, 0)) if file.is_file()), None)
     if file is None:
         return {}
-    state = torch.load(file, weights_only=True, map_location="cpu")
-    _restore_random(state.pop("random"), generator)
+    with _reading(file):
+        state = torch.load(file, weights_only=True, map_location="cpu")
+        _restore_random(state.pop("random"), generator)
     return state
 
 
@@ -71,14 +79,15 @@ def load(engine: Any, folder: Path, rank: int, world_size: int, generator: torch
     """Put weights, optimiser and random numbers back; return the `state` that was saved.
 
     Raises:
-        UserError: when there is no checkpoint, or one of another number of ranks or ZeRO stage.
+        UserError: when there is no checkpoint, a damaged one, or one of another number of ranks or ZeRO stage.
     """
     if not _own_file(folder, 0).is_file():
         raise UserError(f"{folder}: no learner checkpoint there")
     if reason := obstacle(folder, world_size, engine.zero_optimization_stage()):
         raise UserError(f"{folder}: {reason}")
     engine.empty_partition_cache()
-    engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=False)
+    with _reading(folder / TAG):
+        engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=False)
     return load_own(folder, rank, generator)
 
 
@@ -87,6 +96,18 @@ def _restore_random(random: dict[str, Tensor], generator: torch.Generator) -> No
     generator.set_state(random["minibatches"])
     if "cuda" in random and torch.cuda.is_available():
         torch.cuda.set_rng_state(random["cuda"])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name a file or folder of a checkpoint that cannot be read: what is damaged raises errors of many kinds."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        advice = "restore it, or delete this checkpoint to go on from the one before"
+        raise UserError(f"{path}: cannot be read ({first_line(error)}); {advice}") from error
 
 
 def _own_file(folder: Path, rank: int) -> Path:

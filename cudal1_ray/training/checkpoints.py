@@ -12,6 +12,7 @@ from typing import Any
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from cudal1_ray.config import STAGES
+from cudal1_ray.errors import UserError, first_line
 from cudal1_ray.files import replace_folder, replacing_folder
 from cudal1_ray.rewards import RewardsConfig, RewardSmoother
 from cudal1_ray.training.problem_history import ProblemHistory
@@ -90,8 +91,16 @@ def checkpoint_at(path: Path) -> Checkpoint | None:
 
 
 def read_state(checkpoint: Checkpoint) -> TrainingState:
-    """Return the driver's state as the checkpoint holds it."""
-    return TrainingState.from_checkpoint(str(checkpoint.state.resolve()))
+    """Return the driver's state as the checkpoint holds it.
+
+    Raises:
+        UserError: naming the folder that is damaged.
+    """
+    try:
+        return TrainingState.from_checkpoint(str(checkpoint.state.resolve()))
+    except Exception as error:  # of any kind: it unpickles
+        advice = "restore it, or delete this checkpoint to go on from the one before"
+        raise UserError(f"{checkpoint.state}: cannot be read ({first_line(error)}); {advice}") from None
 
 
 class CheckpointStore:

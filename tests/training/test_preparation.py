@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,10 @@ from cudal1_ray.errors import UserError
 from cudal1_ray.exemplars import Exemplar, ExemplarBuffer
 from cudal1_ray.exemplars.hardware_buffers import NAME as HARDWARE
 from cudal1_ray.exemplars.hardware_buffers import WITHHELD, buffers_of, hardware_of, insert_measured
+from cudal1_ray.learning import learner_state
 from cudal1_ray.problems import load_problems
 from cudal1_ray.training.checkpoints import CheckpointStore, TrainingState, read_state
-from cudal1_ray.training.preparation import origin_checkpoint, prepare_run, settle_adapter
+from cudal1_ray.training.preparation import beginning_from, origin_checkpoint, prepare_run, settle_adapter
 from cudal1_ray.training.run_folder import RunFolder
 from cudal1_ray.training.seeding import seed_exemplars
 
@@ -49,6 +51,18 @@ def test_a_run_takes_over_what_was_known_when_the_stage_before_its_own_ended(tmp
         assert {exemplar.code for exemplar in ExemplarBuffer.open(run.exemplars)} == {codes[0], codes[2]}
     assert (run.exemplars / WITHHELD).read_text() == "{}" and (run.policy / "config.json").exists()
     assert len(ExemplarBuffer.open(origin.exemplars)) == 4
+
+
+@pytest.mark.parametrize("name", ["state/state.pkl", "learner/rank-0.pt"])
+def test_checkpoint_when_a_file_of_it_is_cut_short_is_refused_by_its_path(tmp_path, name):
+    origin, _ = finished_run(tmp_path)
+    checkpoint = CheckpointStore(origin.checkpoints, keep=1).latest()
+    (checkpoint.learner / learner_state.TAG).mkdir()
+    (checkpoint.path / name).write_bytes(b"PK\x03\x04")
+    config = load_config([f"runs_dir={tmp_path}", "name=new", "stage=contrastive", f"init_from={origin.path}"])
+    with pytest.raises(UserError, match=f"{Path(name).parts[0]}.*: cannot be read .*delete this checkpoint"):
+        prepare_run(config, RunFolder.open(config), [], "contrastive")
+        beginning_from(config, checkpoint)
 
 
 def test_run_when_started_from_the_first_stage_takes_over_everything(tmp_path):
